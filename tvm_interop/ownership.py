@@ -21,8 +21,8 @@ even if other users may write to the folders."""
 def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
     """Say why another user may be able to change `path`; return None if no other user can.
 
-    The check looks at the file or folder, and at each folder above it. It follows links. Each of
-    them must belong to the user or to root, and no other user may write to it. A missing file
+    The check looks at the file or folder, and at each folder above it. It follows links. Each file
+    and folder must belong to the user or to root, and no other user may write to it. A missing file
     passes the check. A folder with the sticky bit, such as `/tmp`, passes too. Other users can make
     files in such a folder, but they cannot replace the files of the user.
     """

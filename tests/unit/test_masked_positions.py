@@ -309,7 +309,7 @@ def test_a_position_that_is_always_given_may_be_read() -> None:
         return net.do("Gather", "x", net.number(2, np.int64), axis=1)
 
     assert proof(model(third), least=3) == Masks((), "nowhere")
-    with pytest.raises(RowsDependError, match="reads position 2, which may be a filled position"):
+    with pytest.raises(RowsDependError, match="reads position 2, which may be a padded position"):
         proof(model(third), least=2)
 
 

@@ -101,7 +101,7 @@ def _compiled(
     folder: Path,
     count: Count | None,
 ) -> list[str]:
-    """Compile to object files, a few kernels in each, on as many threads as models may use.
+    """Compile kernels to object files, a few in each, on as many threads as a model may run on.
 
     Only the kernels' names and targets decide which kernels share a file, so each machine makes the
     same files.
@@ -118,8 +118,8 @@ def _compiled(
     ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
     built: list[int] = []  # The number of kernels in each file that is written so far.
-    # One thread is used with TVM's pass instruments, such as its timing of passes, because they do
-    # not work on several threads.
+    # With TVM's pass instruments, such as its timing of passes, one thread compiles all kernels,
+    # because the instruments do not work on several threads.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
 
     def build(number: int) -> str:
@@ -148,7 +148,7 @@ def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:
     """A context manager that makes a copy of `context` the current pass context of this thread.
 
     The copy leaves out passes that change nothing on a CPU. Each thread has its own current pass
-    context. If `context` is the current one of this thread already, nothing changes.
+    context. If `context` is the current context of this thread already, nothing changes.
     """
     if context.same_as(tvm.transform.PassContext.current()):
         return nullcontext()
@@ -188,8 +188,8 @@ def divisible_kernels(kernels: tvm.IRModule) -> set[str]:
 
     Outside of parallel loops, such a kernel writes only to buffers that each call allocates for
     itself, so each share fills them anew. Parallel loops write only outputs, which no other
-    statement reads. No parallel loop is inside another loop: a share would run only its own part in
-    each iteration of the outer loop.
+    statement reads. No parallel loop is inside another loop. Otherwise the next iteration of the
+    outer loop could read parts of the output that other shares compute.
     """
     return {name for name, func in _functions(kernels) if _is_divisible(func)}
 

@@ -4,7 +4,7 @@ TVM computes `tanh` as a quotient of differences of exponentials, and `atanh` as
 quotient. Both formulas lose every digit near 0: at 1e-20 they give 0. This pass sees few calls of
 `tanh` of float32 and float16, because `vectorize_math` replaces most of these calls earlier.
 
-TVM calls the C library for `cosh` and `sinh`, but not in a vectorised loop: there it fails.
+TVM calls the C library for `cosh` and `sinh`, but fails if the call is in a vectorised loop.
 """
 
 from __future__ import annotations

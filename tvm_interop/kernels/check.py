@@ -1,4 +1,4 @@
-"""Checks each kernel against a reference before it ships.
+"""Checks each kernel against a reference before a model may use the kernel.
 
 Schedules, TVM's passes and LLVM have each compiled kernels wrongly, without an error. So every
 kernel runs on numbers at which kernels often fail. Its results are compared with a reference. NumPy
@@ -62,7 +62,7 @@ class Checked:
     ----------
     name: the kernel's name, for messages.
     function: the kernel's PrimFunc before it is scheduled.
-    built: the loaded kernel that ships. It is a function of its tensors, outputs last, or
+    built: the loaded kernel that models will run. It is a function of its tensors, outputs last, or
         a `RunsFenced`.
     reference: another implementation of `function`: a `NumpyKernel`, or a kernel that is compiled
         in another way.
@@ -72,7 +72,7 @@ class Checked:
         output.
     kinds: the kinds of numbers in `Traits.kinds` that the kernel is tried on; empty for all of
         them.
-    results: where the results of `reference` are remembered, if that is a `NumpyKernel`.
+    results: where the results of `reference` are remembered, if `reference` is a `NumpyKernel`.
     """
 
     name: str
@@ -88,7 +88,10 @@ class Checked:
 
 @runtime_checkable
 class RunsFenced(Protocol):
-    """A kernel with its own method to run between fences, as kernels of libraries have."""
+    """A kernel, such as a library's, that has a method of its own to run between fences.
+
+    A fence is a memory page that nobody may touch.
+    """
 
     def run_fenced(
         self,
@@ -97,12 +100,12 @@ class RunsFenced(Protocol):
         before_fence: bool,
         fill: int,
     ) -> str:
-        """Run the kernel between fences, with the same result as `_native.cpu.run_fenced`."""
+        """Run the kernel between two fences, and return the same as `_native.cpu.run_fenced`."""
         ...
 
 
 class NotEvaluatedError(Exception):
-    """A defect in our code prevents the evaluation of a reference: the kernel is unchecked."""
+    """A defect in our code prevents the evaluation of a reference, so the kernel is not checked."""
 
 
 class Findings(NamedTuple):
@@ -119,7 +122,7 @@ class Findings(NamedTuple):
 
 
 def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findings:
-    """Check several kernels, on as many threads as models may use.
+    """Check several kernels, on as many threads as a model may run on.
 
     A kernel is at fault if it
 
@@ -241,7 +244,8 @@ class _Run:
     ----------
     tensors: the inputs.
     outputs: shapes and data types of the results.
-    before_fence: whether a tensor's end, and not its start, lies at a fence.
+    before_fence: whether a tensor's end, and not its start, lies at a fence (a memory page that
+        nobody may touch).
     """
 
     tensors: Sequence[np.ndarray]
@@ -373,7 +377,7 @@ def _is_float_type(kind: Any) -> bool:
 class _Tolerance:
     """Decides whether a result is close enough to the reference's.
 
-    Because of rounding, a difference may be a fraction of the output's largest number. The fraction
+    Rounding may change a result by a fraction of the output's largest number. The allowed fraction
     grows with the square root of the number of terms in a sum. `moves_to` also allows for the
     distance that the reference itself moves when the last bits of its inputs change.
 

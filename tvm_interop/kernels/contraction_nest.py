@@ -121,7 +121,8 @@ class _Nest:
             n, c = (loops.index(0), i) if op.batch == 1 else (i // channels, i % channels)
             return self._pack_channel(n, c, (n, c))
 
-        # Threads never share this loop: each share of the kernel packs the image for itself.
+        # This loop is not divided between threads: each share of the kernel, which computes a part
+        # of the output, packs all images.
         return loops.loop(op.batch * channels, channel)
 
     def _by_groups(self, kind: tirx.ForKind) -> tirx.Stmt:

@@ -30,8 +30,8 @@ class Contraction:
     in_channels, out_channels: the number of channels in each group.
     padding: the number of padding rows above the image and of padding columns to its left. The
         padding below and to the right follows from `in_size` and `out_size`.
-    data_at: the expression that reads the input at (image, channel, row, column), where row
-        and column 0 are the first that are not padding.
+    data_at: the expression that reads the input at (image, channel, row, column), where row 0 and
+        column 0 are the first row and column that are not padding.
     weight_at: the expression that reads the weight at (image, output channel, input channel, kernel
         row, kernel column).
     product: the product of an input and a weight, in the order of operands of the kernel.
@@ -137,7 +137,7 @@ class _Terms:
     Attributes
     ----------
     spatial, summed: the variables of the spatial axes and of the axes that are summed over.
-    extents: the sizes of all axes, spatial ones first.
+    extents: the sizes of all axes, spatial axes first.
     data, weight: the loads of the two factors.
     """
 
@@ -313,7 +313,7 @@ class _Matcher:
         return (stride, dilation) if min(stride, dilation) > 0 and offset == 0 else None
 
     def _is_matrix(self, load: Any, batch: list[tirx.Var], last: list[tirx.Var]) -> bool:
-        """Whether `load` reads a matrix, perhaps one of a batch.
+        """Whether `load` reads a matrix, perhaps a matrix of a batch.
 
         Its last two indices must be `last`. Each other index must be a batch axis or a constant.
         """
@@ -323,7 +323,7 @@ class _Matcher:
         )
 
     def _padding(self, block: s_tir.SBlock, padded: Any) -> _Padding | None:
-        """The padding that `block` adds to an image to make `padded`; None if it adds none."""
+        """The padding that `block` adds to an image to make `padded`; None if there is none."""
         store = block.body
         if not isinstance(store, tirx.BufferStore) or not store.buffer.same_as(padded):
             return None

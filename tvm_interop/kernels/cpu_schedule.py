@@ -213,7 +213,8 @@ def _iterations(schedule: s_tir.Schedule, block: Any) -> int:
 def _writes_output(schedule: s_tir.Schedule, block: Any) -> bool:
     """Whether `block` writes an output of the kernel.
 
-    If it writes an intermediate buffer instead, each share of the kernel needs the whole buffer.
+    If it writes an intermediate buffer instead, each share of the kernel, which computes a part
+    of the output, needs the whole buffer.
     """
     own = set(schedule.get(schedule.get_sblock("root")).alloc_buffers)
     return all(region.source not in own for region in schedule.get(block).writes)
@@ -312,7 +313,7 @@ def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
     in_order = _axes_in_memory_order(schedule, block)
     if in_order > 0:
         # LLVM would unroll short innermost loops and vectorise the loop around them with gathers.
-        # So short innermost loops are fused.
+        # So the loops that go through memory in order are fused into one.
         loops = _one_through_memory(schedule, loops, in_order, _LONGEST if is_shared else None)
     extents = [int(schedule.get(loop).extent) for loop in loops]
     wide = [i for i, extent in enumerate(extents) if extent > 1]

@@ -10,8 +10,8 @@ kernel `k` it has these sections, named as `cuobjdump -elf` names them:
 - `.nv.info`, which says how many registers a thread of each kernel needs, by the kernel's symbol.
 
 `ptxas -v` prints the same numbers, and the tests compare the two. This module reads the sections,
-because they are part of the code that ships. The output of ptxas is not meant for programs: it
-changes between releases, and nvcc's processes print it for several architectures at once.
+because they are part of the code that a GPU loads. The output of ptxas is not meant for programs:
+it changes between releases, and nvcc's processes print it for several architectures at once.
 """
 
 from __future__ import annotations

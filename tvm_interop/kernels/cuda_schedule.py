@@ -137,10 +137,10 @@ def short_sums(func: tirx.PrimFunc, most_terms: float) -> Any:
     schedule.bind(block, "blockIdx.x")
     schedule.bind(thread, "threadIdx.x")
     schedule.compute_at(summed, thread)
-    # Set the sum's initial value before its loops, which lie within the loops over blocks and
-    # threads. There is no loop for an axis with one term. If TVM refuses this transformation, an
-    # `if` in the loop sets that value in the first iteration. The result is the same, and the
-    # kernel is a little slower.
+    # The loops of the sum lie inside the two loops over blocks and threads. A sum of one term has
+    # no loop. Set the sum's initial value before its loops. If TVM refuses this transformation, an
+    # `if` in the loop sets the initial value in the first iteration. The result is the same, and
+    # the kernel is a little slower.
     for first in schedule.get_loops(summed)[2:3]:
         with unless_refused():
             schedule.decompose_reduction(summed, first)

@@ -124,7 +124,7 @@ def _wide(dtype: np.dtype) -> type[np.uint64] | type[np.int64]:
 
 
 def _put_in_turn(numbers: np.ndarray, specials: np.ndarray, rng: np.random.Generator) -> None:
-    """Replace one in 4 of the first 64 numbers by a special number, and one in 64 of the others.
+    """Replace one in 4 of the first 64 numbers, and one in 64 of the rest, by special numbers.
 
     The first two numbers stay, so that small tensors have ordinary numbers, too.
     """

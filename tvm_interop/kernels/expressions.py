@@ -1,7 +1,7 @@
 """Answers questions about TIR expressions.
 
-`numpy_kernel` has functions of its own, because a reference shares no code with the kernel that it
-checks.
+`numpy_kernel` has functions of its own, because a reference must not share code with the kernel
+that it checks.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class Linker(NamedTuple):
 def find_linker(target: Any = None, named: str | None = None) -> Linker:
     """The compiler to link kernels with.
 
-    If `named` is None, the compiler is the one in the environment variable `CXX`. If that variable
-    is not set, it is the system's compiler.
+    If `named` is None, the environment variable `CXX` names the compiler. If the variable is not
+    set, the system's compiler is used.
 
     Parameters
     ----------

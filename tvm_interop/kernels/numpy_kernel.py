@@ -186,7 +186,7 @@ def _reads(expression: Any, buffer: Any) -> bool:
 
 
 def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
-    """Divide the places of a block into parts that are evaluated at once."""
+    """Divide the places of a block (combinations of indices) into parts to evaluate at once."""
     whole = {v: Axis(number, 0, size) for number, (v, size) in enumerate(step.sizes.items())}
     factors = _product(step.value) if step.combined is np.add else None
     if factors is None:
@@ -203,9 +203,9 @@ def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
     """Divide the places of a sum of products into parts in which an axis's quotient is constant.
 
     In a grouped convolution, the input's channels depend on the quotient of the output's channel
-    and the size of a group. Within a group, the factors are views of their buffers, and their sum
-    is a product of matrices. The places of small groups are not divided, because the evaluation of
-    each part costs additional time.
+    and the size of a group. Within a group, the factors are views of their buffers, and the sum of
+    their products is a product of matrices. The places of small groups are not divided, because the
+    evaluation of each part costs additional time.
     """
     quotients: list[tuple[Any, int]] = []
     tvm_ffi.structural_walk(

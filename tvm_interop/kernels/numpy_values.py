@@ -62,7 +62,7 @@ class Places:
         Raises
         ------
         UndefinedError
-            The expression has no defined value at a place where one is needed.
+            The expression has no defined value at a place where a value is needed.
         """
         found: Array = _RULES[type(node)](self, node)
         return found

@@ -1,7 +1,7 @@
 """The target that reference kernels are compiled for: few optimisations, baseline instructions.
 
-Each kernel is checked against a reference before it ships. If the kernel is found wrong, its
-reference ships in its place.
+Each kernel is checked against a reference kernel at compile time. If the kernel is wrong, the
+artifact contains the reference kernel instead.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import tvm
 def reference_target(opt_level: int = 1) -> tvm.target.Target:
     """The target of reference kernels: this machine's architecture, baseline instructions only.
 
-    A reference must not share the faults of LLVM's vectoriser, of the schedules or of the vector
-    math. LLVM does not vectorise loops at optimisation levels 0 and 1, and the baseline has no wide
-    registers.
+    A reference must not share the faults of LLVM's vectoriser, of the schedules or of
+    `vector_math`. LLVM does not vectorise loops at optimisation levels 0 and 1, and the baseline
+    has no wide registers.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ class ReferenceResults:
 
     The kernel of a library and TVM's kernel for the same operator have the same reference, and are
     tried on the same numbers. Evaluating the reference takes longer than all other steps of a
-    check, so the second check takes the results of the first.
+    check, so the second check takes the results of the first check.
     """
 
     room: Room

@@ -97,8 +97,8 @@ def _lanes(length: int, width: int) -> tuple[int, int] | None:
 def _axes_in_row(block: tirx.SBlock) -> int:
     """How many of the last axes are summed over and contiguous in each tensor that is summed.
 
-    The result is zero if a tensor is read in another order, if the block is not a sum of one value,
-    or if another axis follows a summed axis.
+    The result is zero in three cases: a tensor is read in another order, the block is not a sum of
+    one value, or another axis follows a summed axis.
     """
     if not isinstance(block.body, tirx.BufferStore) or not isinstance(block.body.value, tirx.Add):
         return 0

@@ -4,8 +4,8 @@ The fault appears in a loop with more iterations than the power of two. LLVM tre
 `i % 8` as a counter of three bits. It loses the check that this counter does not wrap around, so
 the index keeps growing. For example, a `Tile` of a tensor of shape (4, 8, 4) by (1, 2, 4) reads
 beyond its input if vectors have 512 bits. Any kernel whose index wraps around may be affected: a
-repeated tensor, a shuffle of channels, a loop that was fused from two. The fault is in the LLVM
-that TVM 0.27 includes. `docs/upstream/llvm_wrapping_index.md` has a small program that shows it.
+repeated tensor, a shuffle of channels, a loop fused from two loops. The fault is in the LLVM that
+TVM 0.27 includes. `docs/upstream/llvm_wrapping_index.md` has a small program that shows it.
 
 This pass multiplies the dividend by one before the remainder is taken. The instruction that
 multiplies is opaque to LLVM's analysis, and it costs nothing in the machine code. All other

@@ -22,12 +22,12 @@ def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Register
     """Tile an element-wise block whose output and one input are contiguous along different axes.
 
     The vectors of a tile read the same few cache lines, one element from each line. If whole rows
-    were written instead of tiles, they would touch more cache lines than the L1 cache holds.
+    were written instead of tiles, the reads would touch more cache lines than the L1 cache holds.
 
     Returns
     -------
-    The loop around the tiles, into which all outer loops are fused. None if the block has
-    no such input or is small; then the schedule is unchanged.
+    The loop around the tiles, into which all outer loops are fused. None if the block has no such
+    input or is small. If the result is None, the schedule is unchanged.
     """
     found = schedule.get(block)
     loops = schedule.get_loops(block)

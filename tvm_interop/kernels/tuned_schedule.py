@@ -1,6 +1,6 @@
 """Schedules kernels by MetaSchedule's tuning records.
 
-A record is used only if the kernel is then faster than with our default schedule.
+A record is used only if its schedule makes the kernel faster than our default schedule does.
 """
 
 from __future__ import annotations

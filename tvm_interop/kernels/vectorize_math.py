@@ -51,8 +51,8 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     TVM's analyzer replaces each variable by the expression it is bound to. Two nested calls of
     functions would therefore take minutes to compile, and three nested calls hours. So an argument
-    that contains a function is first stored in a buffer, and then read from there. An argument in a
-    branch of a condition may be computed only if the condition holds. In a branch, the outer
+    that contains a function is first stored in a buffer, and then read from the buffer. An argument
+    in a branch of a condition may be computed only if the condition holds. In a branch, the outer
     function therefore stays a call.
     """
     body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))
@@ -131,7 +131,7 @@ def _steps(statement: Any, lane: Any, lanes: Any, held: list[Any]) -> list[Any]:
 
     Parameters
     ----------
-    lane: the index in each new buffer of the element that belongs to this loop iteration.
+    lane: the element of each new buffer that belongs to this loop iteration, as an index.
     lanes: the number of elements of each new buffer.
     held: a list to which the new buffers are appended.
     """
@@ -190,8 +190,8 @@ def _steps_of_store(store: Any, lane: Any, lanes: Any, held: list[Any]) -> list[
         return tvm.ir.Call(call.op, held_args, call.attrs, ret_ty=call.ty)
 
     def with_floats_held(cast: Any) -> Any:
-        # TVM fails to vectorise a cast to an integer in one case: the number contains a variable,
-        # and the value of the variable was itself rounded.
+        # TVM cannot vectorise a cast to an integer if its operand contains a variable whose value
+        # was rounded. So an operand with variables is first stored in a buffer.
         has_variables = _has_function(cast.value) or _nodes(cast.value, tirx.Let)
         is_rounded = str(cast.ty.dtype).startswith(("int", "uint"))
         return tirx.Cast(cast.ty.dtype, keep(cast.value)) if is_rounded and has_variables else cast

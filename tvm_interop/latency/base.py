@@ -23,8 +23,8 @@ class LatencyModel(ABC):
 
     Attributes
     ----------
-    is_costly: whether an answer takes long, for example because stages are measured. Searches then
-        ask for few stages, and use estimates until they know which stages matter.
+    is_costly: whether an answer takes long, for example because stages are measured. If so,
+        searches ask for few stages, and use estimates until they know which stages matter.
     may_refuse: whether `stages` may return inf for a stage. Such a stage is never chosen.
     stage_us: microseconds that every stage costs on top of its operators, for example for a barrier
         behind each stage. `op` does not include them. The default is 0: plans have no barriers, and
@@ -57,8 +57,8 @@ class LatencyModel(ABC):
         """Measure once more the stages that a search has chosen; returns how many were measured.
 
         A search prefers stages that were fast by chance, so the sum of their latencies is too
-        optimistic. The new measurements had no part in the choice, and replace the old ones. A
-        model that does not measure returns 0.
+        optimistic. The new measurements had no part in the choice, and replace the old
+        measurements. A model that does not measure returns 0.
         """
         return 0
 
@@ -226,13 +226,13 @@ class LatencyTable(LatencyModel):
         return self._transfers[u, v]
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of a stage: longest group or stream, `stage_us`, waits between streams."""
+        """Microseconds of a stage: its longest group or stream, plus `stage_us`, plus its waits."""
         return float(self._price(StageBatch.from_stages([groups]))[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
         """Microseconds of each stage, shape (len(stages),), in one native call.
 
-        A subclass that overrides `stage` is asked stage by stage instead.
+        If a subclass overrides `stage`, its `stage` is called for each stage instead.
         """
         if getattr(self.stage, "__func__", None) is not LatencyTable.stage:
             return super().stages(stages)

@@ -67,7 +67,7 @@ class StageBatch(Sequence[Groups]):
 
     @classmethod
     def from_bytes(cls, parts: Iterable[bytes]) -> StageBatch:
-        """Make a batch of its three arrays, in the form in which native functions return them."""
+        """Make a batch from its three arrays, in the form in which native functions return them."""
         return cls(*(np.frombuffer(part, dtype=np.int64) for part in parts))
 
     def to_bytes(self) -> list[bytes]:
@@ -95,7 +95,7 @@ class StageBatch(Sequence[Groups]):
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):
-            raise IndexError(f"there is no stage {index}: there are {len(self)}")
+            raise IndexError(f"there is no stage {index}: the batch has {len(self)} stages, from 0")
         first = self.stage_ends[index - 1] if index else 0
         ends = self.group_ends[first : self.stage_ends[index]].tolist()
         begin = int(self.group_ends[first - 1]) if first else 0

@@ -44,7 +44,7 @@ class ContendedLatency(LatencyModel):
         memory_share: npt.ArrayLike,
         transfers: Mapping[tuple[int, int], float] | None = None,
     ) -> None:
-        """Store the parameters; all except `transfers` are described as attributes of the class.
+        """Store the parameters. The class describes all of them except `transfers` as attributes.
 
         Parameters
         ----------

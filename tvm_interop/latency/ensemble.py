@@ -30,8 +30,8 @@ the last time."""
 class TreeEnsemble:
     """Predicts a number and its uncertainty. The same seed and samples give the same predictions.
 
-    A Poisson draw decides how often each member sees each sample (Oza and Russell, "Online Bagging
-    and Boosting", AISTATS 2001), so samples may be added bit by bit.
+    For each sample by itself, a Poisson draw decides how often each member sees the sample (Oza and
+    Russell, "Online Bagging and Boosting", AISTATS 2001). So samples may be added bit by bit.
 
     Attributes
     ----------

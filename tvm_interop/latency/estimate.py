@@ -82,7 +82,8 @@ class Estimate:
     def joined(self, earlier: Estimate | None) -> Estimate:
         """Combine two estimates of one latency, each weighted by its number of runs.
 
-        Returns `self` if `earlier` is None, or if the spread of one of the two is not known.
+        Returns `self` if `earlier` is None, or if the spread of one of the two estimates is not
+        known.
         """
         if earlier is None or earlier.spread_us is None or self.spread_us is None:
             return self

@@ -10,10 +10,10 @@ The model of the GPU has four rules:
 - A block goes to the multiprocessor that is least full and still has room for it. The fullness of a
   multiprocessor is the largest share taken of its block slots, threads, registers and shared
   memory. A fixed order of the multiprocessors breaks ties. A block stays where it is until it ends.
-- The blocks of a multiprocessor share its arithmetic. If they need more than it has, all of them
-  slow down by the same factor.
-- All running blocks share the memory bandwidth. If they need more than there is, each block gets an
-  equal part, or the bandwidth that it needs if that is less (max-min fairness).
+- The blocks of a multiprocessor share its arithmetic. If the blocks need more than the
+  multiprocessor has, all of them slow down by the same factor.
+- All running blocks share the memory bandwidth. If the blocks need more than the memory gives, each
+  block gets an equal part, or only the bandwidth that it needs, if that is less (max-min fairness).
 
 Multiprocessors that hold the same blocks at the same point of progress are simulated as one,
 because they develop in the same way. This changes no result.
@@ -402,8 +402,8 @@ def _share_bandwidth(asks: list[tuple[float, int, _Cohort]], bytes_a_us: float) 
 
     Parameters
     ----------
-    asks: for each cohort, the bytes per microsecond that one of its blocks asks for, the number of
-        these blocks, and the cohort.
+    asks: for each cohort (blocks of one kernel that started together), the bytes per microsecond
+        that one of its blocks asks for, the number of its blocks, and the cohort itself.
     """
     asks.sort(key=lambda each: each[0])
     blocks_left = sum(blocks for _, blocks, _ in asks)

@@ -38,9 +38,10 @@ class LearnedOperators:
     second comes from boosted trees, which learn the difference between this line and operators of
     other programs. The third comes from the operators of this program that were measured so far
     (`observe`): the median of their differences from the sum of the first two terms. If enough
-    operators of this program were measured, other trees learn from them what the median leaves of
-    each difference. So records of another CPU or another target help too: predictions from them err
-    by nearly the same factor for all operators, and the median corrects this factor.
+    operators of this program were measured, other trees learn the remainder of each difference,
+    after the median is subtracted. So records of another CPU or another target help too:
+    predictions from them err by nearly the same factor for all operators, and the median corrects
+    this factor.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
 """Gives latencies of merged convolutions, on a device whose latencies are not measured.
 
-IOS merges convolutions of the same tensor into a wider one (Ding et al., MLSys 2021, section 3).
+IOS merges convolutions of the same tensor into a wider convolution (Ding et al., MLSys 2021,
+section 3).
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ class MergingConvs(LatencyOver):
 
     The merged operator takes as long as `price` says. At batch 1, cutting its output into the
     outputs of the single convolutions takes no time, because each of these outputs is one
-    contiguous piece of it. For larger batches, `price` must include the time of cutting.
+    contiguous piece of the merged output. For larger batches, `price` must include the time of
+    cutting.
 
     Parameters
     ----------

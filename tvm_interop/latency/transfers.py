@@ -39,7 +39,7 @@ class Link:
         return self.fixed_us + nbytes / self.bytes_a_us
 
     def transfers(self, graph: OpGraph) -> dict[tuple[int, int], float]:
-        """Microseconds to copy what one operator reads from another, by (producer, reader).
+        """Microseconds to copy the data that an operator reads from another, by (producer, reader).
 
         Raises
         ------

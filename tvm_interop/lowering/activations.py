@@ -225,8 +225,9 @@ def _only_leaves_by(
 def _recognised(results: _Array) -> Activation | None:
     low, high = float(np.min(results)), float(np.max(results))
     if low < high and _agree(results, np.clip(_SAMPLES, low, high)):
-        # If the smallest or the largest result equals the smallest or the largest sample, the bound
-        # is not known: a clip whose bound lies beyond the samples would give the same results.
+        # If the smallest result equals the smallest sample, the lower bound is not known: a clip
+        # whose bound lies below all samples would give the same results. The same holds for the
+        # upper bound.
         unbounded = high >= np.max(_SAMPLES)
         if unbounded and low == 0:
             return Activation("relu")

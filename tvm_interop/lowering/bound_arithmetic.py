@@ -143,9 +143,10 @@ def arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
     found = widened(Bound(min(ends), max(ends)), dtype)
     if "float" not in dtype:
         return found if within(found, whole) else whole
-    # The condition that `padding_bounds` states limits the result to the range of ordinary floats,
-    # `whole`. An end of the result's bound is not limited if the bound of an operand exceeds this
-    # range at the same end (for a product or a quotient, at either end).
+    # By the condition that `padding_bounds` states, the result lies in the range of ordinary
+    # floats, `whole`. There is one exception: if the bound of an operand exceeds `whole` at one
+    # end, the bound of the result may exceed it at the same end (for a product or a quotient, at
+    # both ends).
     low, high = other if kind in ("add", "mul", "div") else (-other.greatest, -other.least)
     is_low, is_high = min(one.least, low) < whole.least, max(one.greatest, high) > whole.greatest
     if kind in ("mul", "div"):
@@ -201,9 +202,9 @@ def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         return ANY
     if parts == [ZERO] and kind not in ("call cos", "call sigmoid"):
         return ZERO
-    # The result may be exactly 0, so its bounds must be narrower than `WIDE`. With wider bounds the
-    # result would count as data, about which nothing is known, and `arithmetic` assumes that a
-    # divisor that is data is not 0.
+    # A value whose bounds are wider than `WIDE` counts as data, and `arithmetic` assumes that a
+    # divisor that is data is not 0. The result here may be exactly 0, so its bounds must be
+    # narrower.
     most = 1 + max(4.0, *(abs(end) for part in parts for end in part))
     return Bound(-most, most)
 

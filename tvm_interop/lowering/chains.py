@@ -31,7 +31,7 @@ class Chain(ABC):
     Attributes
     ----------
     name: the name of the operator's binding, and so of its schedule unit.
-    vars: the variables that the operators define, in order. Each of them except the last is read
+    vars: the variables that the operators define, in order. Each variable except the last is read
         only by the next operator.
     call: the call of the operator.
     data: the operator's input.
@@ -50,7 +50,7 @@ class Chain(ABC):
 
     @property
     def result(self) -> relax.Var:
-        """The chain's last variable, the only one that the rest of the model reads."""
+        """The chain's last variable, the only variable of the chain that other operators read."""
         return self.vars[-1]
 
     @property
@@ -120,7 +120,7 @@ class ChainFinder:
 
     Attributes
     ----------
-    values: what each variable is bound to.
+    values: the expression that each variable is bound to.
     """
 
     def __init__(self, main: relax.Function) -> None:

@@ -1,8 +1,8 @@
 """Computes equal operators once.
 
 Exporters write an operator several times where a model calls the same layer twice on the same
-input. Of two operators of one kind that read the same values with the same attributes, the second
-gives the same bits as the first, so it needs no kernel.
+input. Two operators of one kind that read the same values with the same attributes give the same
+bits, so the second operator needs no kernel.
 
 TVM has a pass for this, `EliminateCommonSubexpr`. It hashes all constants, which takes a second for
 100 million weights. This pass compares the bytes of two constants only where everything else about
@@ -25,7 +25,7 @@ Key: TypeAlias = tuple[Any, ...]
 
 @module_pass(opt_level=0, name="CommonSubexpressions")
 class CommonSubexpressions:
-    """Remove each operator of `main` that computes what an operator before it computed already.
+    """Remove each operator of `main` that repeats an earlier operator.
 
     The first of several equal operators stays. Only operators that TVM turns into kernels are
     removed, because such operators have no effect besides their results.
@@ -48,7 +48,7 @@ class CommonSubexpressions:
 
 
 def _first_of_equals(main: relax.Function) -> dict[relax.Var, relax.Var]:
-    """For each variable whose value an earlier variable has already, the first such variable."""
+    """A map from each variable with a repeated value to the first variable of this value."""
     first_of: dict[relax.Var, relax.Var] = {}
     seen: dict[Key, list[tuple[relax.Var, relax.Expr]]] = {}
     for binding in bindings_of(main):

@@ -32,9 +32,9 @@ _lock = threading.Lock()
 def run_on_constants(mod: tvm.IRModule, function: relax.Function) -> Constants:
     """The results of the kernel calls in a function that read only constants.
 
-    Three kinds of calls are left out: those without arguments, those whose kernels are not in
-    `mod`, and those whose kernels cannot be built. Calls that read the results of such calls are
-    left out too.
+    Three kinds of calls are left out: calls without arguments, calls whose kernels are not in
+    `mod`, and calls whose kernels cannot be built. Calls that depend on a missing result are left
+    out too.
 
     Parameters
     ----------

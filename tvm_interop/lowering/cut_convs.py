@@ -1,7 +1,7 @@
 """Changes convolutions so that they do not compute results that are cut off afterwards.
 
 Temporal convolutional networks pad a convolution on both sides and cut the last results off, so
-that each result depends on earlier positions alone.
+that each result depends only on earlier positions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Proves facts about kernels that go through a sequence from the first step to the last.
 
 Such a kernel has the attribute `kernels.loops.STEPS`: it computes each position from the same
-position and from earlier ones. A sequence is padded behind its given positions, so no result at a
-given position depends on a padded position. The kernel's last state does depend on the padded
+position and from earlier positions. A sequence is padded behind its given positions, so no result
+at a given position depends on a padded position. The kernel's last state does depend on the padded
 positions.
 """
 
@@ -60,12 +60,14 @@ def layouts_after(
     }
     count = len(op.inputs)
     if {i: layout for i, layout in along.items() if i < count} != dict(layouts):
-        raise UnprovenError("goes through the positions, and an input has them along another axis")
+        raise UnprovenError(
+            "goes through the positions in order, but an input has its positions along another axis"
+        )
     return {op.outputs[i - count]: layout for i, layout in along.items() if i >= count}
 
 
 def results_of_all(op: Operator, kernel: tirx.PrimFunc) -> set[int]:
-    """The results that depend on all positions, even on padded ones, such as the last state."""
+    """The results that depend on all positions, even padded positions, such as the last state."""
     axes = _axes(kernel)[len(op.inputs) :]
     return {v for v, axis in zip(op.outputs, axes, strict=True) if axis == AFTER_LAST_STEP}
 
@@ -100,9 +102,8 @@ def bounds_after(
 def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
     """The bound of a sum of at most `count` numbers.
 
-    The sum may be exactly 0, so its bound must be narrower than `WIDE`, or unknown. With a wider
-    bound the sum would count as data, about which nothing is known, and the proof assumes that a
-    divisor that is data is not 0.
+    A value whose bound is wider than `WIDE` counts as data, and the proof assumes that a divisor
+    that is data is not 0. The sum may be exactly 0, so its bound must be narrower, or unknown.
     """
     found, whole = Bound(count * min(each.least, 0), count * max(each.greatest, 0)), ordinary(dtype)
     is_small = found.greatest - found.least <= WIDE
@@ -116,7 +117,10 @@ def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
 
 
 def _is_data(bounds: Bounds) -> bool:
-    """Whether the elements are data (see `WIDE`), apart from zeros at padded positions."""
+    """Whether each bound is so wide that the elements count as data (see `WIDE`).
+
+    Bounds of exactly 0 at padded positions are left out.
+    """
     each = (bounds.all, *(b for b in (*bounds.filled, bounds.all_filled) if b != ZERO))
     return all(b.greatest - b.least > WIDE for b in each)
 

@@ -264,7 +264,7 @@ def _reduced(
 def _reduction(
     x: te.Tensor, axes: Set[int], keepdims: bool
 ) -> tuple[list[Any], dict[int, Any], Callable[[tuple[Any, ...]], list[Any]]]:
-    """The parts that define a reduction of `x`.
+    """The shape, the loops and the indices that define a reduction of `x`.
 
     Returns
     -------

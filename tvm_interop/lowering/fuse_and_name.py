@@ -191,7 +191,7 @@ def _unit_name(mod: tvm.IRModule, kernel: tvm.ir.GlobalVar, members: list[_Membe
 
 
 def _weight(mod: tvm.IRModule, value: relax.Expr) -> int:
-    """An estimate of the work of `value`, as a rank: the `op_pattern` that TVM gives its kernel."""
+    """The `op_pattern` that TVM gives the kernel of `value`: a rank that estimates its work."""
     is_kernel = isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir")
     attrs = mod[value.args[0]].attrs if is_kernel else None
     pattern = int(attrs["op_pattern"]) if attrs and "op_pattern" in attrs else -1

@@ -58,7 +58,8 @@ def legalize_grid_sample(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     attrs = call.attrs
     settings = _Settings(str(attrs.method), str(attrs.padding_mode), bool(attrs.align_corners))
     sizes = [int(size) for size in data.ty.shape][2:]
-    # A kernel of its own for each step keeps expressions short, which otherwise grow as products.
+    # Each step has a kernel of its own. In a single kernel, the lengths of the expressions of all
+    # steps would multiply.
     places = bb.emit(_opaque(bb, lambda x: _places(settings, sizes, x), grid, "grid_places"))
     taps = bb.emit(_opaque(bb, lambda x: _taps(settings, sizes, x), places, "grid_taps"))
     indices, weights = (bb.emit(relax.TupleGetItem(taps, i)) for i in (0, 1))
@@ -74,7 +75,10 @@ _FLOATS = {"float16", "float32", "float64"}
 
 
 def _places(settings: _Settings, sizes: Sequence[int], grid: Any) -> Any:
-    """Return the places of samples in elements, shape (images, axes, places along each axis)."""
+    """Return the places of samples, counted in elements.
+
+    The shape is (images, axes, places along each axis).
+    """
     rank = len(sizes)
     dtype = "float64" if grid.dtype == "float64" else "float32"
 
@@ -113,10 +117,10 @@ def _chosen(index: Any, values: Sequence[Any]) -> Any:
 
 
 def _place(settings: _Settings, place: Any, size: int, dtype: str) -> Any:
-    """Return a place between -1 and 1 in elements, the first of which is 0.
+    """Convert a place between -1 and 1 to a place that is counted in elements from 0.
 
     NaN and infinity count as -1, as in onnxruntime. A place too far away for the digits of float32
-    is replaced by a nearer one, so that its index is an integer of 32 bits.
+    is replaced by a nearer place, so that its index is an integer of 32 bits.
     """
     infinity, minus = (tirx.const(value, dtype) for value in (math.inf, -1.0))
     place = tirx.Select(tirx.abs(place) < infinity, place, minus)
@@ -138,7 +142,8 @@ def _index(settings: _Settings, place: Any, tap: Any, size: int, dtype: str) -> 
     """Return the index of an element that a sample reads along an axis."""
     first = -1 if settings.method == "bicubic" else 0
     index = tirx.floor(place) + tirx.Cast(dtype, tap + first)
-    # The places of a linear interpolation have been reflected, so their neighbours are at an end.
+    # For a linear interpolation, `_place` has reflected the place already. An index is then at most
+    # one element outside of the image, and is clamped below.
     if settings.padding == "reflection" and settings.method != "bilinear":
         index = _reflected(index, size, settings.corners, dtype)
     whole = tirx.Cast("int32", index)

@@ -32,7 +32,7 @@ Shape: TypeAlias = "tuple[int, ...]"
 
 @dataclass
 class Group:
-    """Operators, one after the other, that a library may compute in one call.
+    """A group of operators, one after the other, that a library may compute in one call.
 
     Attributes
     ----------

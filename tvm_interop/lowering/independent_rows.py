@@ -1,10 +1,10 @@
 """Proves that the rows of a batch do not influence each other.
 
 The proof works on the kernels of a lowered model, before they are scheduled. The model is lowered
-for several sizes of a dimension, such as the batch. In each kernel, every statement must compute
-one row of its result from the same row of the tensors that it reads, in the same way for all rows
-and all sizes. By induction over the statements, the model then computes each row of its outputs
-only from the same row of its inputs.
+for several sizes of a dimension, such as the batch. In each kernel, every statement must compute a
+row of its result only from the same row of the tensors that it reads. The computation must be the
+same for all rows and all sizes. By induction over the statements, the model then computes each row
+of its outputs only from the same row of its inputs.
 
 A tensor that has rows is described by its block, the number of elements that lie together in one
 row. The element at position p of the flat tensor belongs to row `p // block % size`. A reshape does
@@ -54,7 +54,7 @@ def independent_rows(
     Raises
     ------
     RowsDependError
-        There is no proof. The rows may be independent all the same.
+        There is no proof, although the rows may be independent.
     """
     assert len(programs) > 1, "one size alone does not say what grows with it"
     assert min(programs) > 1, "a single row has no neighbours"
@@ -66,8 +66,9 @@ class _Proof:
 
     Attributes
     ----------
-    _blocks: the block of each value that has rows, the same for all sizes. A value without rows is
-        the same for all rows and sizes, and has no entry.
+    _blocks: the block (the number of elements that lie together in one row) of each value that has
+        rows. It is the same for all sizes. A value without rows is the same for all rows and sizes,
+        and has no entry.
     _counters: the weights whose numbers grow with the row.
     _proven: the results of `_KernelProof`, kept because most layers of a network have the same
         kernels. The keys hold everything that a result depends on.
@@ -121,7 +122,10 @@ class _Proof:
         raise RowsDependError(f"{name} is not the same for all rows")
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the block of each output of an operator; an output without rows has no block."""
+        """Find the block of each output of an operator: how many elements lie together in a row.
+
+        An output without rows has no block.
+        """
         pairs = zip(self._programs, ops, strict=True)
         kernels = [program.kernels[op.kernel] for program, op in pairs]
         stored = [self._programs[0].storage_of(v) for v in ops[0].inputs]
@@ -153,7 +157,9 @@ class _Proof:
                 raise RowsDependError(f"the rows of output `{name}` do not lie one after the other")
             found.add(place)
         if len(found) > 1:
-            raise RowsDependError(f"the rows of output `{name}` lie elsewhere for different sizes")
+            raise RowsDependError(
+                f"the rows of output `{name}` lie at different places for different sizes"
+            )
         return found.pop()
 
 
@@ -206,7 +212,9 @@ def check_alike(programs: Sequence[Program], grows: str) -> None:
     """
     first = _structure(programs[0])
     if any(_structure(program) != first for program in programs[1:]):
-        raise RowsDependError(f"the model has other operators for another {grows}")
+        raise RowsDependError(
+            f"the model has different operators for different values of the {grows}"
+        )
 
 
 def take_operators(programs: Sequence[Program], take: Callable[[Sequence[Operator]], None]) -> None:
@@ -253,12 +261,15 @@ class _KernelProof:
         self._buffers: list[Buffers] = []
 
     def run(self) -> dict[int, int]:
-        """Return the block of each parameter that has rows, by the parameter's position."""
+        """Return the block of each parameter that has rows, by the parameter's position.
+
+        The docstring of this module says what the block of a tensor is.
+        """
         if ROWS in (self._kernels[0].attrs or {}):
             return self._declared()
         each = [list(stores_of(kernel.body, [], [])) for kernel in self._kernels]
         if len({len(stores) for stores in each}) > 1:
-            raise UnprovenError("has other statements for another size")
+            raise UnprovenError("has different statements for different sizes")
         self._buffers = [
             self._named(*one) for one in zip(self._sizes, self._kernels, each, strict=True)
         ]
@@ -293,11 +304,11 @@ class _KernelProof:
         for i in range(self._num_inputs):
             place = place_of_rows(shapes[i], self._known[i], size) if i in self._known else None
             if i in self._known and (place is None or place.axis != axes[i]):
-                raise UnprovenError("has its rows along another axis than the batch")
+                raise UnprovenError("has its rows along an axis other than the batch")
             if axes[i] >= 0:
                 each.add(place.each if place is not None else None)
         if len(each) != 1 or self._counters:
-            raise UnprovenError("reads rows of different kinds")
+            raise UnprovenError("reads several tensors whose rows do not match")
         found = each.pop()
         if found is None:
             return {}
@@ -309,10 +320,12 @@ class _KernelProof:
     ) -> list[dict[Any, int]]:
         """Find the blocks of the buffers that the statements from number `i` on write.
 
+        A block is the number of elements of a buffer that lie together in one row.
+
         The result has a dictionary for the kernel of each size, with the block of each buffer.
-        `blocks` holds the blocks that earlier statements have decided. A statement that writes a
-        buffer for the first time may allow several blocks for it. If one of them does not fit the
-        later statements, the next one is tried.
+        `blocks` holds the blocks that follow from earlier statements. A statement that writes a
+        buffer for the first time may allow several blocks for it. If a block does not fit the later
+        statements, the next block is tried.
         """
         if i == len(statements):
             return blocks
@@ -322,7 +335,7 @@ class _KernelProof:
         for block in self._possible_blocks(stores, blocks, is_new):
             self._trials += 1
             if self._trials > _MOST_TRIALS * len(statements):
-                raise UnprovenError("has too many forms to try")
+                raise UnprovenError("can be described in too many ways to try all")
             trial = blocks
             if block is not None:
                 trial = [
@@ -339,7 +352,10 @@ class _KernelProof:
     def _possible_blocks(
         self, stores: Sequence[Store], blocks: Sequence[Mapping[Any, int]], is_new: bool
     ) -> list[int | None]:
-        """The possible blocks of the buffer that a statement writes; None stands for no rows."""
+        """The possible blocks (elements in a row) of the buffer that a statement writes.
+
+        None stands for a buffer without rows.
+        """
         if not is_new:
             return [blocks[0].get(stores[0].buffer)]
         shapes = [[int(size) for size in store.buffer.shape] for store in stores]
@@ -354,7 +370,7 @@ class _KernelProof:
     def _check(self, stores: Sequence[Store], blocks: Sequence[Mapping[Any, int]]) -> None:
         """Check that a statement computes all rows in the same way, each from the same row."""
         if len({len(store.loops) for store in stores}) > 1:
-            raise UnprovenError("has other loops for another size")
+            raise UnprovenError("has different loops for different sizes")
         extents = list(zip(*([extent for _, extent in s.loops] for s in stores), strict=True))
         growing = [i for i, each in enumerate(extents) if len(set(each)) > 1]
         has_rows = stores[0].buffer in blocks[0]
@@ -384,7 +400,7 @@ class _KernelProof:
     ) -> None:
         each = zip(stores, self._buffers, blocks, strict=True)
         if len({row_form(*one, loop) for one in each}) > 1:
-            raise UnprovenError("computes something else for another size")
+            raise UnprovenError("computes something else for one size than for another")
 
 
 def _divisors(number: int) -> list[int]:

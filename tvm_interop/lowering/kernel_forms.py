@@ -42,7 +42,10 @@ def layouts_of(shapes: Sequence[Sequence[int]], lengths: Sequence[int]) -> Itera
 
 
 class KernelForms:
-    """Finds the forms of a kernel's statements, and compares them for all lengths."""
+    """Finds the forms of a kernel's statements (what each computes at one position).
+
+    The forms must be equal for all lengths of the sequence.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class KernelForms:
             )
         each = [list(stores_of(kernel.body, [], [])) for kernel in self._kernels]
         if len({len(stores) for stores in each}) > 1:
-            raise UnprovenError("has other statements for another length")
+            raise UnprovenError("has different statements for different lengths")
         each, self._is_padded = without_padded(each, self._kernels, self._has_layout)
         for kernel, stores in zip(self._kernels, each, strict=True):
             names = {param: f"parameter{i}" for i, param in enumerate(kernel.params)}
@@ -92,7 +95,7 @@ class KernelForms:
     ) -> tuple[tuple[Form, ...], dict[str, Layout]]:
         """Find the forms of the statements from number `i` on, and the layouts that result.
 
-        `layouts` holds the layouts of the buffers that earlier statements have decided.
+        `layouts` holds the layouts of buffers that follow from earlier statements.
         """
         if i == len(statements):
             return (), layouts
@@ -104,7 +107,7 @@ class KernelForms:
             for loops in self._loops(stores):
                 self._trials += 1
                 if self._trials > _MOST_TRIALS * len(statements):
-                    raise UnprovenError("has too many forms to try")
+                    raise UnprovenError("can be described in too many ways to try all")
                 try:
                     form = self._form(stores, trial, loops)
                     forms, found = self._solved(statements, i + 1, trial)
@@ -125,7 +128,7 @@ class KernelForms:
     def _loops(self, stores: Sequence[Store]) -> Iterator[dict[int, PositionLoop]]:
         """Yield each way to describe the loops that grow with the length by a `PositionLoop`."""
         if len({len(store.loops) for store in stores}) > 1:
-            raise UnprovenError("has other loops for another length")
+            raise UnprovenError("has different loops for different lengths")
         growing: dict[int, list[PositionLoop]] = {}
         for i, loops in enumerate(zip(*(store.loops for store in stores), strict=True)):
             extents = [extent for _, extent in loops]
@@ -154,5 +157,5 @@ class KernelForms:
             known = Known(length, self._least, names, of_buffers, numbers, places, self._is_padded)
             forms.append(form_of(store, known, loops))
         if any(form != forms[0] for form in forms):
-            raise UnprovenError("computes something else for another length")
+            raise UnprovenError("computes something else for one length than for another")
         return forms[0]

@@ -52,7 +52,8 @@ def stores_of(
     Raises
     ------
     UnprovenError
-        The statement has a part of another kind, such as a loop that ends when a condition is met.
+        The statement has a part that this function does not know, such as a loop that ends when a
+        condition is met.
     """
     if isinstance(statement, tirx.SeqStmt):
         bound: dict[Any, Any] = {}

@@ -116,7 +116,7 @@ def _extend(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> None:
-    """Add the operators after the group to it, if a library computes them in the same call."""
+    """Add to the group the operators that follow, if a library computes them in the same call."""
     while not _add_activation(group, graph, taken, is_supported):
         if not _add_tensor(group, graph, taken):
             return
@@ -128,7 +128,7 @@ def _add_activation(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> bool:
-    """Add the activation after the group to it, if there is one and a library supports it.
+    """Add to the group the activation that follows it, if any, and if a library supports it.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def _with_scalars(call: relax.Call) -> relax.Call:
 
 
 def _add_tensor(group: Group, graph: Dataflow, taken: set[relax.Var]) -> bool:
-    """Add the sum after the group to it: a sum with a bias, or with a tensor of the output's shape.
+    """Add to the group the sum that follows it, with a bias or a tensor of the output's shape.
 
     Returns
     -------

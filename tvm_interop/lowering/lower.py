@@ -52,18 +52,19 @@ class LowerToUnits:
       results are stored as bfloat16, which would round the terms of the sum.
     - Expressions of constants are computed.
     - A single row is multiplied by a transposed tensor without transposing the tensor first.
-    - Each operator becomes a kernel, and element-wise operators are fused into the kernel before.
+    - Each operator becomes a kernel, and element-wise operators are fused into the kernel before
+      them.
     - An operator that only changes a shape becomes `relax.reshape`, which the executor treats as a
       view. A reshape ends a fusion group, so that a library can still take over the convolution or
       matrix product before it.
 
     The result compiles and runs with stock TVM, and lowering it again changes nothing.
 
-    A unit is named after the heaviest of its bindings; ties: the first binding. From the
-    heaviest to the lightest, TVM's kinds of kernels are: convolution and matrix product, reduction,
+    A unit is named after the heaviest of its bindings; ties: the first binding. From the heaviest
+    to the lightest, TVM's kinds of kernels are: convolution and matrix product, reduction,
     injective, broadcast, element-wise. A binding imported from ONNX has the name of its node. Names
-    that Relax made up (`lv3`) do not count. A unit with no other names is named after its kernel. A
-    name that is taken already gets a suffix.
+    that Relax made up (`lv3`) do not count. A unit that has only such names is named after its
+    kernel. A name that is taken already gets a suffix.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ def _lowering(
     int8_libraries: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
 ) -> tvm.transform.Sequential:
-    """The passes of the lowering, in order; `without` is as in `GroupLibraryCalls`."""
+    """The passes of the lowering, in order; `GroupLibraryCalls` says what `without` does."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [

@@ -1,18 +1,18 @@
 """Proves that the padded positions of a sequence do not change results at the other positions.
 
 To run a sequence that is shorter than the compiled length, the sequence is padded at its end.
-Attention mixes positions, so the steps of a sequence are not independent like the rows of a batch
-(`independent_rows`). A run may be padded if two things are proven of the lowered kernels:
+Attention mixes positions, so the steps of a sequence are not independent, unlike the rows of a
+batch (`independent_rows`). A run may be padded if two things are proven of the lowered kernels:
 
-- Each statement computes an element at some positions from elements at the same positions, or at a
-  fixed position such as the first, in the same way for all lengths (`position_form`).
+- Each statement computes an element at some positions only from elements at the same positions, or
+  at a fixed position such as the first. This is the same for all lengths (`position_form`).
 - A statement that combines positions, such as the sum of a product or the maximum of a softmax,
   gets nothing from the padded positions: exactly 0 in a sum, and less than another value in a
   maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is padded with
   0.
 
-So the results at the given positions, which are not padded, have the same bits whatever numbers the
-padded positions hold, except for the sign of a zero. This holds under the condition that
+So whatever numbers the padded positions hold, the results at the given positions, which are not
+padded, have the same bits (except for the sign of a zero). This is true under the condition that
 `padding_bounds` states.
 """
 
@@ -56,8 +56,8 @@ class Masks(NamedTuple):
     ----------
     names: the inputs.
     anchor: a further condition for right results. For `first`, `any` or `all`, the inputs are
-        masks: each of their numbers must be from 0 to 1, and they must be 1 at the first position,
-        at one or more positions, or at all positions. For `nowhere`, there is no further condition.
+        masks, with numbers from 0 to 1. The masks must be 1 at the first position, at one or more
+        positions, or at all positions. For `nowhere`, there is no further condition.
     """
 
     names: tuple[str, ...]
@@ -78,7 +78,7 @@ def masked_positions(
     Raises
     ------
     RowsDependError
-        There is no proof. Padding may be right all the same.
+        There is no proof, although padding may be right.
     """
     assert len(programs) > 1, "one length alone does not say what grows with it"
     return masked_in_all([(programs, {})], inputs, least)
@@ -95,9 +95,8 @@ def masked_in_all(
     ----------
     each: for each model, its programs by length, and the number of independent rows of each input
         (`independent_rows`), by name. If a mask must be 1 at `any` position, each of these rows
-        must have a 1, perhaps at different positions. Different positions are allowed because an
-        independent row has the same results in a batch of copies of itself, which all have their 1
-        at the same position.
+        must have a 1. The rows may have it at different positions: an independent row gives the
+        same results in a batch of copies of itself, and all copies have the 1 at the same position.
 
     Raises
     ------
@@ -149,7 +148,10 @@ class _Proof:
         self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
 
     def take(self, inputs: Mapping[str, int]) -> None:
-        """Find the forms of all statements. Each output must have its positions along one axis."""
+        """Find the forms of all statements (see `position_form`).
+
+        Each output must have its positions along one axis.
+        """
         first = self._programs[0]
         check_alike(self._programs, "length")
         for v in first.inputs:
@@ -222,7 +224,10 @@ class _Proof:
         return False
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the forms of the statements of an operator's kernel, and its outputs' layouts."""
+        """Find the layouts of an operator's outputs and the forms of its kernel's statements.
+
+        `position_form` says what layouts and forms are.
+        """
         first = self._programs[0]
         pairs = zip(self._programs, ops, strict=True)
         kernels = [program.kernels[op.kernel] for program, op in pairs]
@@ -235,7 +240,7 @@ class _Proof:
         places = {i: self._places[v] for i, v in enumerate(stored) if v in self._places}
         if self._of_all.intersection(stored):
             raise UnprovenError(
-                "reads a result of the last position, which may be a filled position"
+                "reads a result of the last position, which may be a padded position"
             )
         if layouts and goes_through_positions(kernels, self._lengths):
             self._forms.append(None)
@@ -257,7 +262,7 @@ class _Proof:
         layout, name = self._layouts.get(first.storage_of(v)), first.values[v].name
         if first.storage_of(v) in self._of_all:
             raise RowsDependError(
-                f"output `{name}` is a result of the last position, which may be a filled one"
+                f"output `{name}` is a result of the last position, which may be a padded position"
             )
         if layout is None:
             return
@@ -295,9 +300,9 @@ class _Proof:
     def _is_wide(self, value: Value, axis: int) -> bool:
         """Whether an input has several numbers for each position of a row, and so is not a mask.
 
-        If the sequence is the first of two axes, the second axis may be the batch. Nothing is
-        known of the rows of a batch with only one size. Integers then count as one number for each
-        row, but floats as several features of one row.
+        If the sequence is the first of two axes, the second axis may be the batch. Nothing is known
+        of the rows of a batch with only one size. In this case integers count as one number for
+        each row, and floats count as several features of one row.
         """
         within = math.prod(value.shape[axis + 1 :])
         may_be_rows = axis == 0 and len(value.shape) == 2 and "float" not in value.dtype
@@ -334,7 +339,9 @@ class _Proof:
                 try:
                     found = after(form, known, form.buffer not in written)
                     if j >= len(forms) and found != known[form.buffer]:
-                        raise UnprovenError("has statements in a loop which change each other")
+                        raise UnprovenError(
+                            "has statements in a loop that change each other's results"
+                        )
                 except UnprovenError as error:
                     return i, RowsDependError(f"operator `{op.name}` {error}")
                 known[form.buffer] = found
@@ -363,7 +370,8 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
     for axis in axes:
         if len(axes) == 2:
             # The bounds `filled` are for elements with a padded position on `axis` and a given
-            # position on the other axis. A given position lies before all padded positions.
+            # position on the other axis. Given positions come before padded positions, so the
+            # position on `axis` is the greater one.
             turned = np.moveaxis(split, (axis, 4 - axis), (0, 1))
             filled.append(_bound(turned[np.tril_indices(length, -1)]))
         else:

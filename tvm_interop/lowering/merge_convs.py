@@ -45,7 +45,7 @@ class MergeConvs:
     smaller kernels are padded with zeros. Products by constant weights, such as the queries, keys
     and values of attention, are stacked along their columns. The output of each operator is then a
     slice of the wider output. If a concat along the channels or columns reads all of these outputs
-    side by side, it is replaced by the wider output itself, without a copy; the weights are then
+    side by side, the wider output replaces the concat without a copy. In this case the weights are
     stacked in the concat's order.
 
     A wider operator may add its terms in another order. Its results are therefore close to the
@@ -170,7 +170,7 @@ def _apart(
 
     Parameters
     ----------
-    values: what each variable of the model is bound to.
+    values: the expression that each variable of the model is bound to.
     """
     bind = _named(builder, chain.name)
     renamed = {chain.data: data}
@@ -188,7 +188,7 @@ def _merges(main: relax.Function, groups: Sequence[Sequence[str]]) -> list[_Merg
 
 
 def pick_chains(chains: dict[str, Chain], names: Sequence[str]) -> list[Chain]:
-    """The chains that `names` lists.
+    """The chains of operators whose names are `names`.
 
     Raises
     ------
@@ -279,7 +279,7 @@ def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
 def _reading_whole(
     binding: relax.Binding, wholes: Sequence[tuple[_Merge, relax.Var]]
 ) -> relax.Binding:
-    """Replace the outputs of a merge's operators by the wider output in a concat.
+    """In a concat, replace the outputs of a merge's operators by the merge's wider output.
 
     The concat must read all of these outputs in order. Any other binding is returned unchanged.
     """
@@ -323,7 +323,7 @@ def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
 
 
 def _place_of(parts: Sequence[relax.Var], fields: Sequence[relax.Expr]) -> int | None:
-    """The first index in `fields` from which all `parts` follow each other in order, or None."""
+    """The first index at which `fields` has all `parts` in a row, in order; None if nowhere."""
     for i in range(len(fields) - len(parts) + 1):
         if all(a.same_as(b) for a, b in zip(fields[i:], parts, strict=False)):
             return i

@@ -43,7 +43,7 @@ def bindings_of(func: relax.Function) -> Iterator[relax.Binding]:
 
 
 def values_of(func: relax.Function) -> dict[relax.Var, relax.Expr]:
-    """What each variable of `func` is bound to, in order."""
+    """The expression that each variable of `func` is bound to, in order."""
     return {b.var: b.value for b in bindings_of(func) if isinstance(b, relax.VarBinding)}
 
 

@@ -58,7 +58,7 @@ class NarrowStorage:
         self._keep = tuple(keep)
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Make the tensors of `mod` narrow; called by TVM's pass machinery."""
+        """Store tensors of `mod` as bfloat16; called by TVM's pass machinery."""
         main = mod["main"]
         described = {
             str(unit): LibraryOp.from_json(str(text))
@@ -72,8 +72,8 @@ class NarrowStorage:
         ]
         body = relax.SeqExpr(blocks, main.body.body)
         function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-        # Take the names from `types`, which has only units. A narrow reshape is not a unit, but may
-        # have the same name as a unit.
+        # Take the names from `types`, which has only units. A reshape of a bfloat16 tensor is not a
+        # unit, but may have the same name as a unit.
         units = [unit for unit, types in rewriter.types.items() if types[-1] != _WIDE]
         function = function.with_attr(NARROW, units)
         if described:
@@ -157,7 +157,7 @@ class _Rewriter:
         self._new: dict[relax.Var, relax.Var] = {}
 
     def rebound(self, binding: relax.Binding) -> relax.Binding:
-        """`binding` rewritten for narrow tensors; unchanged if none of its tensors is narrow."""
+        """`binding` rewritten for bfloat16 tensors; unchanged if it has no such tensor."""
         value = getattr(binding, "value", None)
         if value is not None and _is_reshape(value) and binding.var in self._narrow:
             made = relax.op.reshape(self._new[value.args[0]], value.args[1])
@@ -182,9 +182,9 @@ class _Rewriter:
         return self._new.get(var, var)
 
     def _group(self, var: relax.Var, value: relax.Call, flags: Sequence[bool]) -> Any:
-        """A function that widens the narrow arguments of a unit, runs it, and rounds its result.
+        """A function that widens a unit's bfloat16 arguments, runs the unit, and rounds its result.
 
-        The result is rounded only if `var` is narrow.
+        The result is rounded only if `var` is narrow, that is, stored as bfloat16.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ def _rounded(x: Any) -> Any:
 def _is_unit(mod: tvm.IRModule, value: Any) -> bool:
     """Whether `value` calls a kernel, or a group of kernels, with one result.
 
-    `FuseTIR` must be able to join the kernels with others.
+    `FuseTIR` must be able to join the kernels with other kernels.
     """
     if not isinstance(value, relax.Call) or not isinstance(value.ty, relax.TensorType):
         return False
@@ -282,9 +282,9 @@ def _may_be_joined(mod: tvm.IRModule, call: relax.Call) -> bool:
     """Whether `FuseTIR` can join a kernel with the kernels that widen and round its tensors.
 
     The kernels that widen and round have sizes of 64 bits, and their tensors begin at the start of
-    their memory. Two kinds of kernels differ from them and cannot be joined: those with sizes of 32
-    bits, such as running sums, and those that allow for an offset of a tensor in its memory, such
-    as TVM's `scatter_elements`.
+    their memory. Two kinds of kernels differ from them and cannot be joined. The first kind has
+    sizes of 32 bits, as running sums have. The second kind allows for an offset of a tensor in its
+    memory, as TVM's `scatter_elements` does.
     """
     buffers = [param.ty for param in mod[call.args[0]].params]
     return all(

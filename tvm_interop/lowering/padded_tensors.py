@@ -22,7 +22,7 @@ def without_padded(
     kernels: Sequence[tirx.PrimFunc],
     has_layout: Callable[[Sequence[Sequence[int]]], bool],
 ) -> tuple[list[list[Store]], bool]:
-    """The statements of a kernel for each length, without those that write padded tensors.
+    """The statements of a kernel for each length, except statements that write padded tensors.
 
     Parameters
     ----------
@@ -51,8 +51,9 @@ def without_padded(
 def _is_only_copy(stores: Sequence[Store], i: int, kernel: tirx.PrimFunc) -> bool:
     """Whether reads of the buffer that statement `i` writes can be replaced by the written value.
 
-    They can if only this statement writes the buffer, each element once, and all elements before
-    the first is read. The tensors that the statement reads must not be written later.
+    They can if only this statement writes the buffer. It must write each element once, and all
+    elements before any of them is read. The tensors that the statement reads must not be written
+    later.
     """
     own, later = stores[i], stores[i + 1 :]
     others = (*stores[:i], *later)

@@ -1,13 +1,13 @@
 """Bounds the values of a tensor where its positions are padded.
 
-An element may have several positions, such as one for queries and one for keys (`position_form`).
-A tensor has these bounds:
+An element may have several positions, such as one for queries and one for keys (`position_form`). A
+position that is not padded is called given. A tensor has these bounds:
 
 - `all` holds for all elements.
 - `filled` has a bound for each position: it holds if this position is padded, and the other
   positions of the element are given.
-- `anchor` has a bound for each position: it holds if this position is the anchor, which is a
-  position that the mask keeps, whatever the other positions are.
+- `anchor` has a bound for each position: it holds if this position is the anchor, whatever the
+  other positions are. The anchor is a position that the mask keeps.
 - `given` holds if all positions of the element are given, and `all_filled` if all are padded.
 
 The bounds rest on one condition: all floats that the model computes, at given and at padded
@@ -48,7 +48,7 @@ class Bounds(NamedTuple):
     ----------
     all: the bound of all elements.
     filled, anchor: for each position of an element, the bound if the position is padded, and the
-        bound if it is the anchor.
+        bound if it is the anchor (a position that the mask keeps).
     given, all_filled: the bounds if all positions are given, and if all are padded.
     """
 
@@ -109,7 +109,7 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
 def reads_later(forms: Sequence[Form]) -> bool:
     """Return whether a statement reads a buffer that a later statement writes.
 
-    A statement may do so if a loop holds both statements.
+    This is possible if one loop holds both statements.
     """
     for i, form in enumerate(forms):
         later = {each.buffer for each in forms[i + 1 :]}
@@ -131,7 +131,7 @@ def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
 
 
 def _all(form: Form, at: str) -> dict[str, str]:
-    """Map each loop whose positions a statement writes to `at`, a word such as `given`."""
+    """A dictionary: the word `at`, such as `given`, for each loop over written positions."""
     return dict.fromkeys(map(str, form.positions), at)
 
 
@@ -227,18 +227,18 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
     filled, anchor = bound(given, "filled"), bound(given, "anchor")  # Only given results matter.
     if kind == "add" and filled != ZERO:
         raise UnprovenError(
-            "sums over positions, and the terms of filled positions may differ from 0: a mask must "
+            "sums over positions, and the terms of padded positions may differ from 0: a mask must "
             "make these terms exactly 0"
         )
     if kind == "max" and not filled.greatest <= anchor.least:
         raise UnprovenError(
-            "takes the maximum over positions, and a filled position may be the greatest: a mask "
-            "must add the least float or minus infinity to filled positions, and must keep one "
+            "takes the maximum over positions, and a padded position may be the greatest: a mask "
+            "must add the least float or minus infinity to padded positions, and must keep one "
             "position that is the same for all others (a sliding window does not keep one)"
         )
     if kind == "min" and not filled.least >= anchor.greatest:
         raise UnprovenError(
-            "takes the minimum over positions, and a filled position may be the least"
+            "takes the minimum over positions, and a padded position may be the least"
         )
 
     def result(where: Mapping[str, str], old: Bound) -> Bound:
@@ -300,7 +300,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
         choose = max if kind == "max" else min
         return Bound(choose(least), choose(greatest))
     if kind == "div" and parts[0] == ZERO and not _at_filled(tree[2], where):
-        return ZERO  # A divisor of 0 would make NaN at the given positions too.
+        return ZERO  # A divisor of 0 would give NaN without padding too.
     if kind in ("add", "sub", "mul", "div"):
         return arithmetic(kind, parts[0], parts[1], dtype)
     return of_call(kind, parts, dtype)

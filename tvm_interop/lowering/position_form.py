@@ -1,8 +1,9 @@
 """Describes what a statement of a kernel computes at one position of a sequence, for any length.
 
-A tensor may have several axes of positions. For example, scores of attention have one for queries
-and one for keys. Its layout lists the numbers of elements between these axes. With the layout `(a,
-b, c)`, the flat tensor is one of shape `(a, length, b, length, c)`. A reshape does not change this.
+A tensor may have several axes of positions. For example, scores of attention have an axis for
+queries and an axis for keys. Its layout lists the numbers of elements between these axes. With the
+layout `(a, b, c)`, the flat tensor is one of shape `(a, length, b, length, c)`. A reshape does not
+change this.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Known(NamedTuple):
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the number in each constant that consists of a single integer.
-    places: the constants that hold indices into a flattened tensor. Each index is a position plus a
-        multiple of the length. The value is the greatest multiplier. Exporters make such constants
+    places: for each constant that holds indices into a flattened tensor, the greatest `m` of its
+        indices. Each index is a position plus `m` times the length. Exporters make such constants
         to read a mask.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
@@ -72,7 +73,8 @@ class Form(NamedTuple):
     buffer: the name of the buffer that is written.
     positions: the loops whose positions are written.
     mixed: the other loops over positions. The statement combines the results of their steps.
-    loops: the lengths of the loops around the statement; a `PositionLoop` for those over positions.
+    loops: the lengths of the loops around the statement; a `PositionLoop` for each loop over
+        positions.
     places: the indices that are written, apart from the positions.
     conditions: the statement runs if all of them hold.
     """
@@ -87,7 +89,7 @@ class Form(NamedTuple):
 
 
 def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[int | None]:
-    """For each axis: consecutive indices per position; None for an axis without positions.
+    """For each axis, its number of consecutive indices per position; None if it has no positions.
 
     Raises
     ------
@@ -106,16 +108,16 @@ def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[in
         inner = rest[0]
         outer, remainder = divmod(size, inner * length)
         if remainder or len(rest) < 2 or not outer or rest[1] % outer:
-            raise UnprovenError("reads positions through another shape")
+            raise UnprovenError("reads positions after a reshape has cut or merged them")
         found.append(inner)
         rest = [rest[1] // outer, *rest[2:]]
     if rest != [1]:
-        raise UnprovenError("reads positions through another shape")
+        raise UnprovenError("reads positions after a reshape has cut or merged them")
     return found[::-1]
 
 
 def layout_of(shape: Sequence[int], inner: Sequence[int | None], length: int) -> Layout:
-    """The layout of a tensor; `inner` is as `axes_of_layout` returns it."""
+    """The layout of a tensor, computed from the result `inner` of `axes_of_layout`."""
     layout = [1]
     for size, each in zip(shape, inner, strict=True):
         if each is None:
@@ -170,7 +172,8 @@ class _Reader:
         self._store, self._known = store, known
         self._analyzer = sym.Analyzer()
         self._positions: dict[str, Any] = {}
-        # A variable for the multiple of the length in each index that is read from `places`.
+        # An index that is read from `places` is a position plus a multiple of the length. This
+        # dictionary has a variable for each multiplier.
         self._sequences: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
@@ -277,7 +280,7 @@ class _Reader:
         try:
             (position,), places = self._place(node.source, node.indices)
         except UnprovenError as problem:
-            self._problems.append(problem)  # `structural_map` cannot pass on an exception.
+            self._problems.append(problem)  # Raised later: `structural_map` passes on no exception.
             return node
         if isinstance(position, tuple):
             self._problems.append(UnprovenError("computes with places of earlier positions"))
@@ -320,7 +323,7 @@ class _Reader:
         return tuple(positions), tuple(places)
 
     def _earlier(self, index: Any) -> Position | None:
-        """The position `index`, if it is at least 0 and before a loop's position; else None."""
+        """The position `index` if it is at least 0 and before a loop's position; else None."""
         if not self._known.is_padded:
             return None
         for name, position in self._positions.items():
@@ -338,7 +341,7 @@ class _Reader:
         return None
 
     def _index(self, index: Any) -> Any:
-        """An index that is not a position. The index may be read from a tensor."""
+        """The form of an index that is not a position: a text, or a tree if it reads a tensor."""
         if _has_loads(index, {**self._known.numbers, **self._known.places}):
             return self._tree(index)
         return str(self._simple(index))
@@ -352,14 +355,14 @@ class _Reader:
             if int(found.value) < self._known.least:
                 return int(found.value)
             raise UnprovenError(
-                f"reads position {int(found.value)}, which may be a filled position"
+                f"reads position {int(found.value)}, which may be a padded position"
             )
         if self._known.is_padded:
             raise UnprovenError(
                 "reads positions after or beside the one that it writes, as a convolution does "
                 "that is not causal"
             )
-        raise UnprovenError("reads another position than it writes")
+        raise UnprovenError("reads another position than the position that it writes")
 
 
 def _number(node: Any) -> float | int:

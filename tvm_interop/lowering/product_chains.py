@@ -1,6 +1,6 @@
 """Finds matrix products that can be merged into one, with the bias and activation after each.
 
-Queries, keys and values of attention are such products, and the gates of a mixture of experts. Each
+Examples are the queries, keys and values of attention, and the gates of a mixture of experts. Each
 column of a merged product sums the same terms as before, whatever numbers the tensors hold.
 Products of the same tensor always fit together, because each column of a weight gives one output.
 """
@@ -44,7 +44,7 @@ class ProductChain(Chain):
         return relax.op.matmul(data, relax.const(weight, str(weight.dtype)), out_dtype)
 
     def shaped_bias(self, bias: Array) -> Array:
-        """The bias as it is: it goes along the last axis."""
+        """The bias, unchanged, because it already lies along the last axis."""
         return bias
 
 

@@ -328,8 +328,9 @@ class _Rewriter:
     def _averaged(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
         """Compute a mean on integers, if it is rounded directly to the data type of its input.
 
-        The mean of the integers is multiplied by the data's scale over the result's scale, and
-        corrected for the zero points of the data and of the result. Then it is rounded.
+        The mean of the integers is multiplied by the data's scale, and divided by the result's
+        scale. It is corrected for the zero points of the data and of the result. Then it is
+        rounded.
         """
         words = self._words.get(value.args[0])
         mean = mean_of(value)
@@ -341,7 +342,7 @@ class _Rewriter:
             return None
         end, (scale, zero, dtype) = rounded
         if mean["counts_padding"] and words.zero != 0 and any(mean["padding"]):
-            return None  # The padding is the float 0, not the integer 0.
+            return None  # The padding is the float 0, which is not the integer 0 here.
         data, made = mean.pop("shapes")
         ratio = words.scale / scale
         op = library_op(
@@ -456,7 +457,7 @@ class _Rewriter:
         return any(is_supported(name, op) for name in self._libraries)
 
     def _call(self, op: LibraryOp, args: list[relax.Expr], name: str) -> relax.Var:
-        """A call of a new function with the kernel of `op`, which a library may compute instead."""
+        """A call of a new function with the kernel of `op`; a library may compute `op` instead."""
         kernel = self.builder.add_func(quantised_kernel(op), op.op)
         params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(args)]
         inner = relax.BlockBuilder()

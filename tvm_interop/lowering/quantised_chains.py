@@ -28,7 +28,7 @@ _LARGE = 1e30
 
 @dataclass(frozen=True)
 class Words:
-    """The integers of a tensor of floats, which equals `(var - zero) * scale`.
+    """The integers that stand for a tensor of floats. The floats are `(var - zero) * scale`.
 
     Attributes
     ----------
@@ -230,7 +230,7 @@ def described(
 
 
 def _in_steps(low: float, high: float, words: tuple[float, int, str]) -> tuple[float, float]:
-    """The bounds of a clip, divided by the scale of the rounded result, plus its zero point.
+    """The bounds of a clip, divided by the rounded result's scale, plus the result's zero point.
 
     Parameters
     ----------
@@ -323,7 +323,7 @@ def step_of(call: relax.Call) -> tuple[float, int] | None:
 
 
 def name_of(value: Any) -> str:
-    """The name of the operator that `value` calls; "" if it calls none."""
+    """The name of the operator that `value` calls; "" if it calls no operator."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return ""
     return str(value.op.name)

@@ -74,7 +74,7 @@ class Buffers(NamedTuple):
     ----------
     size: the number of rows.
     names: the names of all buffers, equal for all sizes.
-    counters: the constants among them whose numbers grow with the row.
+    counters: the constants whose numbers grow with the row.
     """
 
     size: int
@@ -95,7 +95,7 @@ def row_form(
     Raises
     ------
     UnprovenError
-        The statement does not compute each row only from the same row, or not in the same way.
+        The statement computes a row from another row, or does not compute all rows in the same way.
     """
     return _Form(store, buffers, blocks, loop).text()
 
@@ -164,7 +164,7 @@ class _Form:
             named = tirx.decl_buffer(node.source.shape, node.source.dtype, name)
             found = tirx.BufferLoad(named, self._in_one_row(node.source, node.indices))
         except UnprovenError as problem:
-            self._problems.append(problem)  # `structural_map` cannot pass on an exception.
+            self._problems.append(problem)  # Raised later: `structural_map` passes on no exception.
             return node
         counter = self._buffers.counters.get(node.source)
         if counter is None:
@@ -178,18 +178,18 @@ class _Form:
     def _in_one_row(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
         """The indices within one row, if the buffer has rows.
 
-        The element must lie in the row that the loop over rows is at.
+        The element must lie in the row that the current step of the loop over rows computes.
         """
         analyzer, row, size = self._analyzer, self._row, self._buffers.size
         found = [analyzer.simplify(index) for index in indices]
         if buffer in self._blocks:
             place = place_of_rows([int(dim) for dim in buffer.shape], self._blocks[buffer], size)
             if place is None:
-                raise UnprovenError("reads rows through another shape")
+                raise UnprovenError("reads rows after a reshape has cut their axis")
             index = found[place.axis]
             read = analyzer.simplify(index // place.each % size)
             if self._loop is None or not analyzer.can_prove_equal(read, row):
-                raise UnprovenError("reads another row than it writes")
+                raise UnprovenError("reads another row than the row that it writes")
             found[place.axis] = analyzer.simplify(
                 index // (place.each * size) * place.each + index % place.each
             )

@@ -25,12 +25,12 @@ class RowProducts:
     """Compute a row times a transposed tensor as the tensor times a column.
 
     A product of (..., 1, K) and the transposition (..., K, N) of a tensor (..., N, K) becomes the
-    product of the tensor and (..., K, 1). Its result (..., N, 1) is then reshaped to (..., 1, N).
-    A row and a column of the same numbers lie alike in memory, so these reshapes copy nothing. Each
+    product of the tensor and (..., K, 1). Its result (..., N, 1) is then reshaped to (..., 1, N). A
+    row and a column of the same numbers lie alike in memory, so these reshapes copy nothing. Each
     number of the result is a sum of the same terms as before. Reshapes of the leading axes may
-    stand between the transposition and the product. Transpositions of constants stay, because
-    they are computed at compile time. So do those that several rows share: together the rows are a
-    matrix, and one product reads the tensor once for all of them.
+    stand between the transposition and the product. Transpositions of constants stay, because they
+    are computed at compile time. A transposition that several rows share stays too: together the
+    rows are a matrix, and one product reads the tensor once for all rows.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -60,7 +60,7 @@ def _by_column(binding: relax.Binding, made: dict[relax.Var, relax.Call]) -> lis
     *row_leads, _, terms = known_shape(row)
     *leads, _, columns = known_shape(right)
     if prod(known_shape(binding.var)[:-2]) > prod(leads):
-        return [binding]  # Each of several rows would read the tensor anew.
+        return [binding]  # With several rows, each row would read the tensor anew.
     builder = relax.BlockBuilder()
     steps: list[relax.Binding] = []
 
@@ -82,8 +82,8 @@ def _by_column(binding: relax.Binding, made: dict[relax.Var, relax.Call]) -> lis
 def _before_transposition(expr: relax.Expr, made: dict[relax.Var, relax.Call]) -> relax.Expr | None:
     """The tensor (..., N, K) whose last two axes were swapped to get `expr` (..., K, N).
 
-    Its leading axes may be others than those of `expr`. None if `expr` is not a transposition, or
-    one of a constant.
+    The leading axes of the tensor may differ from the leading axes of `expr`. None if `expr` is not
+    a transposition, or is the transposition of a constant.
     """
     matrix = known_shape(expr)[-2:]
     while (call := made.get(expr)) is not None and call.op == _RESHAPE:

@@ -60,7 +60,7 @@ def split_operators(program: Program, parts: int) -> Program:
 
 
 def parts_in(names: Iterable[str]) -> int:
-    """The most parts of an operator, read from operators' names; 1 if none is divided."""
+    """The largest number of parts of an operator, by the operators' names; 1 without parts."""
     found = (_PART_NAME.search(name) for name in names)
     return max((int(match[1]) for match in found if match), default=1)
 

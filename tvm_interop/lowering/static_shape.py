@@ -33,7 +33,7 @@ def static_rank(ty: Any) -> int:
 
 
 def swaps_last_axes(call: relax.Call) -> bool:
-    """Whether a `relax.permute_dims` of a tensor of known shape swaps its last two axes alone."""
+    """Whether a `relax.permute_dims` of a tensor of known shape only swaps its last two axes."""
     rank = static_rank(call.args[0].ty)
     given = call.attrs.axes
     axes = range(rank)[::-1] if given is None else [int(axis) % rank for axis in given]

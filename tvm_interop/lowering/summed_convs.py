@@ -1,4 +1,4 @@
-"""Makes one convolution of several that read one image and whose results are added.
+"""Merges convolutions that read one image into one convolution, if their results are added.
 
 Networks that are trained with parallel branches, such as RepVGG and MobileOne, are often exported
 with these branches. A convolution is linear in its weights, so the sum of the branches is one
@@ -140,7 +140,10 @@ class _Sums:
         return len(readers) == 1 and readers[0] is not None and self._is_sum(readers[0])
 
     def _leaves(self, var: relax.Expr) -> list[relax.Expr]:
-        """The summands of a sum, in order; a sum that is only a summand gives its own summands."""
+        """The summands of a sum, in order.
+
+        A summand that is itself a partial sum is replaced by its own summands.
+        """
         value = self._values[var]
         found = []
         for arg in value.args:
@@ -237,7 +240,11 @@ def _kind(window: _Window) -> Hashable:
 
 
 def _may_hold(window: _Window, scale: _Window) -> bool:
-    """Whether a convolution has stride 1, and the input and number of channels of a scale."""
+    """Whether a convolution can take in a scale.
+
+    The convolution must have stride 1, read the image of the scale, and have as many output
+    channels as the scale.
+    """
     assert window.conv is not None
     return (
         window.image.same_as(scale.image)

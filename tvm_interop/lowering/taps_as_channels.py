@@ -2,9 +2,9 @@
 
 Kernels of convolutions fill a vector with output channels. A convolution with one output channel
 leaves the other lanes of each vector unused. Here, each tap of the window becomes an output channel
-of a 1x1 convolution instead, and the results of the taps, shifted to their places in the window,
-are added up. Source: A. Vasudevan, A. Anderson and D. Gregg, Parallel multi channel convolution
-using general matrix multiplication (2017), where the method is called `kn2row`.
+of a 1x1 convolution instead. The results of the taps are shifted to their places in the window and
+added up. Source: A. Vasudevan, A. Anderson and D. Gregg, Parallel multi channel convolution using
+general matrix multiplication (2017), where the method is called `kn2row`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class TapsAsChannels:
     Conditions: images are float32 of layout N,C,H,W and have a known shape. The weights are
     constant. The stride is 1, and there is one group. The 1x1 convolution has several times fewer
     products than the convolution, if the channels of both are rounded up to whole vectors. The
-    results of the taps take no more memory than the image, because they are written and read again.
-    Convolutions for a GPU stay as they are, because their speed has not been measured.
+    results of the taps are written and read again, so they must not take more memory than the
+    image. Convolutions for a GPU stay as they are, because their speed has not been measured.
 
     The products are added up in another order: the channels of a tap first, then the taps. Both new
     operators keep the name of the operator that they replace.

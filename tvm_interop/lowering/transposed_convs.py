@@ -33,9 +33,9 @@ _CONVS = {
 class TransposedConvs:
     """Replace each transposed convolution that has constant weights and one group.
 
-    A transposed convolution stays as it is if it is dilated, if its layout is not the default one,
-    or if its output has margins that no input reaches. The new convolution and the final result
-    both keep the name of the operator that they replace.
+    A transposed convolution stays as it is if it is dilated, if its layout is not the default
+    layout, or if its output has margins that no input reaches. The new convolution and the final
+    result both keep the name of the operator that they replace.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -52,8 +52,8 @@ class _Axis:
     """One axis of a transposed convolution, described for the convolution that replaces it.
 
     Let `before` be the transposed convolution's padding before the axis. Output index `o` has the
-    position `q = (o + before) // stride` and the remainder `r = (o + before) % stride`. Its value
-    is the sum over taps `t` of `x[q - t] * w[r + t * stride]`.
+    position `q = (o + before) // stride` and the remainder `r = (o + before) % stride`. The value
+    of the output is the sum over taps `t` of `x[q - t] * w[r + t * stride]`.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class _Axis:
     taps: number of inputs that each output is the sum of.
     padding: numbers of zeros before and after the input.
     positions: number of values of `q` that are computed.
-    skipped: number of computed outputs before the first one that is needed.
+    skipped: number of computed outputs before the first output that is needed.
     """
 
     size: int
@@ -119,7 +119,7 @@ def _replaced(binding: relax.Binding) -> list[relax.Binding]:
         return var
 
     pixels = bound(wide, binding.var.name)
-    batch = static_shape(call.args[0].ty)[0]  # type: ignore[index]  # `_axes` checked it.
+    batch = static_shape(call.args[0].ty)[0]  # type: ignore[index]  # `_axes` checked the shape.
     channels = int(call.args[1].ty.shape[1])
     rank = len(axes)
     apart = [batch, channels, *(a.stride for a in axes), *(a.positions for a in axes)]

@@ -1,7 +1,7 @@
 """Lets convolutions and matrix products of float16 add up their terms in float32.
 
-onnxruntime, cuDNN and tensor cores do so too. TVM would add them up in float16, in which 2048 + 1
-is 2048 and the largest number is 65504.
+onnxruntime, cuDNN and tensor cores use float32 for the sums too. TVM would use float16, in which
+2048 + 1 is 2048 and the largest number is 65504.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ as assumed:
   so much shared memory, steps of 32 such numbers and two stages. For numbers of 4 bytes, a step has
   half as many.
 
-The registers are our own assumption: 128 for float32, so that two blocks fit into a multiprocessor,
-and 255, the most there are, on tensor cores, where each thread keeps 128 sums.
+The registers are our own assumption: 128 for float32, so that two blocks fit into a multiprocessor.
+On tensor cores each thread keeps 128 sums, so 255 registers are assumed, the most that a thread can
+have.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ def gpu_traits(
 ) -> list[OperatorTraits]:
     """The traits of each operator of `program` on a GPU, by id.
 
-    The demand of an operator is the largest share of a multiprocessor's threads, registers or
-    shared memory that a block of one of its launches takes (section 3.2 of the paper on Opara). An
-    operator that launches nothing, such as a view, has the demand 0.
+    A block of a launch takes shares of a multiprocessor's threads, registers and shared memory. The
+    demand of an operator is the largest of these shares over all of its launches (section 3.2 of
+    the paper on Opara). An operator that launches nothing, such as a view, has the demand 0.
 
     Parameters
     ----------

@@ -112,10 +112,10 @@ def library_version(name: str) -> str | None:
 
 
 def library_identity(name: str) -> str | None:
-    """Return a text that tells library `name` from other versions of it, or None if it is missing.
+    """Return a text that differs between versions of library `name`, or None if it is missing.
 
     The call takes only milliseconds, while `library_version` imports tvm_ffi, which imports PyTorch
-    if that is installed.
+    if PyTorch is installed.
     """
     try:
         return file_identity(_library(name).place.find())

@@ -1,6 +1,6 @@
 """Computes how many blocks of a kernel a GPU's multiprocessor holds at once.
 
-The rules are those of NVIDIA's occupancy calculator (`cuda_occupancy.h` of the CUDA toolkit), which
+The rules come from NVIDIA's occupancy calculator (`cuda_occupancy.h` of the CUDA toolkit), which
 the tests compile and compare with this module:
 
 - Threads are held as whole warps of 32.
@@ -212,7 +212,7 @@ def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
 
     The result is the largest of the three shares. It is computed from the resources that the
     multiprocessor sets aside for the block, which are at least the resources that the block asks
-    for. It is above 1 if the kernel cannot be launched for lack of one of the three.
+    for. It is above 1 if the kernel cannot be launched for lack of one of the three resources.
 
     Raises
     ------

@@ -132,7 +132,7 @@ class ActiveSearch:
     1. Find the best schedule, with an optimistic latency for each unmeasured stage. An optimistic
        latency is the expected latency minus its uncertainty.
     2. Measure the stages of this schedule, the stages of the best schedule by expected latencies,
-       and the stages of schedules that are nearly as good as the first one.
+       and the stages of schedules that are nearly as good as the first schedule.
     3. Learn from the measurements.
 
     So a stage that could change the best schedule is measured before a stage that could not. This
@@ -142,15 +142,16 @@ class ActiveSearch:
     The search ends when all stages of the best optimistic schedule are measured, when three rounds
     together have made the schedule faster by less than 1%, or when a budget is used up. At any time
     the result is the best schedule that has only measured stages. While the model has few samples,
-    the stages to measure are drawn at random. Such random rounds do not count among the three.
+    the stages to measure are drawn at random. Such random rounds do not count among the three
+    rounds.
 
     Scheduler `ios` searches the graph block by block. If a block exceeds its share of
     `max_transitions`, it has too many stages to consider all of them. Scheduler `ios` then finds a
-    schedule by its beam search, with expected latencies. The faster of this schedule and the best
-    schedule known before is divided into windows of neighbouring stages, and only stages made of
-    the operators of one window are considered. When further rounds gain nothing, the beam search is
-    repeated with other windows, and with the model, which has learned meanwhile. The search ends
-    when two repetitions in a row have gained less than 1% each.
+    schedule by its beam search, with expected latencies. The search takes the faster of this
+    schedule and the best schedule known before, and divides it into windows of neighbouring stages.
+    Only stages made of the operators of one window are considered. When further rounds gain
+    nothing, the beam search is repeated with other windows, and with the model, which has learned
+    meanwhile. The search ends when two repetitions in a row have gained less than 1% each.
 
     Attributes
     ----------

@@ -86,7 +86,7 @@ class CudaStageTimer:
     """
 
     stages_per_job = 32
-    waits_of_stage = 1  # Between two repetitions, each stream waits once for all others.
+    waits_of_stage = 1  # Between two repetitions, each stream waits once for all other streams.
 
     def __init__(self, program: Program, kernels: Any, *, streams: int, seed: int = 0) -> None:
         """Prepare to run stages of `program`.

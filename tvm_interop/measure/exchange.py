@@ -37,7 +37,7 @@ def export_lines(store: LatencyStore) -> Iterator[str]:
 
 
 def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tuple[int, int]:
-    """Add lines of `export_lines` to `store`. If two records have the same key, the newer is kept.
+    """Add lines of `export_lines` to `store`. Of two records with the same key, the newer stays.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tupl
     Raises
     ------
     TVMInteropError
-        A line is not in our format; the message says which line. Nothing is added then.
+        A line is not in our format; the message says which line. In this case nothing is added.
     """
     workloads: dict[str, Workload] = {}
     records: dict[str, Record] = {}
@@ -83,7 +83,7 @@ def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tupl
 
 def _check(line: _Line, workloads: dict[str, Workload]) -> None:
     if (line.workload is None) == (line.record is None):
-        raise ValueError("it must hold either a workload or a record")
+        raise ValueError("a line must hold either a workload or a record")
     record = line.record
     if record is None:
         return

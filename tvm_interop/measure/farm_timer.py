@@ -101,7 +101,7 @@ class FarmStageTimer:
     """Runs stages on several servers at once, assuming that the servers are equally fast.
 
     Each server does one job at a time. A server that fails, or does not answer, is given up.
-    Another server then does its job from the start.
+    Another server then does the job from the start.
 
     Attributes
     ----------
@@ -205,8 +205,8 @@ class _Answer:
 class _Server:
     """A session on one server, which holds the program whose stages are timed.
 
-    Nothing can stop a call of TVM's RPC that gets no answer. So to give a server up, its session is
-    abandoned, together with the thread that waits for the answer.
+    Nothing can stop a call of TVM's RPC that gets no answer. So the session of a server that is
+    given up is abandoned, together with the thread that waits for the answer.
 
     Attributes
     ----------

@@ -215,7 +215,7 @@ class FewMeasured(LatencyModel):
         return predicted_us, measured_us[: len(predicted_us)]
 
     def settle(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure the stages that a search has chosen once more; returns how many were measured.
+        """Measure once more the stages that a search has chosen; returns how many were measured.
 
         This model has no `measure_again`, because a search runs its scheduler several times, and
         only the last choice counts.

@@ -1,7 +1,7 @@
 """Runs any scheduler with few measurements, because the latencies of most stages are predicted.
 
 `active.py` does the same for the scheduler IOS only, and knows which stages decide among IOS's
-schedules. In this module, any scheduler is a function that is called repeatedly, and the stages
+schedules. In this module, a scheduler may be any function. It is called repeatedly, and the stages
 that it chose are measured.
 """
 
@@ -71,13 +71,13 @@ def search_with_few(
     at most 5% of the sum of all latencies.
 
     A scheduler such as `multi-gpu` asks for the latencies of stages of several operators, and gets
-    optimistic predictions. Each round runs the scheduler and measures the stages of the schedule
-    that it made, until it makes a schedule whose stages are all measured. So a stage whose
-    prediction is too good is measured before it becomes part of the result. While there are too few
-    samples to predict from, a round measures stages drawn at random from all stages that the
-    scheduler asked for. The search also ends after three rounds that gained less than 1% in all, or
-    when a limit is reached. The result is the best schedule that has only measured stages. If there
-    is no such schedule, the result is a schedule by expected latencies.
+    optimistic predictions. Each round runs the scheduler and measures the stages of the new
+    schedule. The rounds end when all stages of a new schedule are measured already. So a stage
+    whose prediction is too good is measured before it becomes part of the result. While there are
+    too few samples to predict from, a round measures stages drawn at random from all stages that
+    the scheduler asked for. The search also ends after three rounds that gained less than 1% in
+    all, or when a limit is reached. The result is the best schedule that has only measured stages.
+    If there is no such schedule, the result is a schedule by expected latencies.
 
     Parameters
     ----------

@@ -72,8 +72,8 @@ def tell(progress: Progress | None, what: str) -> None:
 def counter(progress: Progress | None) -> Progress | None:
     """`progress` if it can count other things than stages, such as kernels; otherwise None.
 
-    `progress` can do so if it has the method `say`, which tells users which things are counted (see
-    `tell`). Without this method, users would think that the counted things are stages.
+    `progress` can count them if it has the method `say`, which tells users which things are counted
+    (see `tell`). Without this method, users would think that the counted things are stages.
     """
     return progress if hasattr(progress, "say") else None
 
@@ -82,10 +82,10 @@ class MeasuredLatency(LatencyModel):
     """Latencies measured by running stages on a device, in microseconds.
 
     A stage runs as it will in the model: its groups are packed onto the streams as in a plan, and
-    run at once on the model's executor. Stages run interleaved, in random order. A timed stage
-    runs right after an untimed run of the same stage, so that its time does not depend on the work
-    before it. Without the untimed run, a stage could seem faster than its own operators, if the
-    operators were timed after larger operators that emptied the caches.
+    run at once on the model's executor. Stages run interleaved, in random order. A timed stage runs
+    right after an untimed run of the same stage, so that its time does not depend on the work
+    before it. Without the untimed run, larger operators could empty the caches just before a single
+    operator is timed. The operator could then seem slower than a stage that contains it.
 
     The latency is the median of 5 to 30 runs, without runs that other programs held up (see
     `undisturbed`). Long stages run less often, and so do stages whose runs agree. A first
@@ -191,8 +191,8 @@ class MeasuredLatency(LatencyModel):
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         """Whether each operator takes longer than its bound in `than_us`, in microseconds.
 
-        Only the operators that `near` returns are measured exactly, all in one call. The others
-        take longer than their bounds.
+        Only the operators that `near` returns are measured exactly, all in one call. The other
+        operators take longer than their bounds.
         """
         near = self.near(ops, than_us)
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))
@@ -320,7 +320,7 @@ class MeasuredLatency(LatencyModel):
         """A key for each stage. Stages with the same key share a measurement.
 
         If a stage has more groups than there are streams, all operators are first measured by
-        themselves.
+        themselves, because their latencies decide how the groups are packed onto streams.
         """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()
@@ -410,7 +410,7 @@ class MeasuredLatency(LatencyModel):
         ----------
         earlier: earlier estimates of some stages. For such a stage, the stored result joins the
             earlier and the new estimate.
-        shorter: whether a stage keeps its known latency if that is shorter than the new one.
+        shorter: whether a stage keeps its known latency if the new latency is longer.
         """
         done = 0
         if self._progress is not None and programs:

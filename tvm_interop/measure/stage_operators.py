@@ -52,11 +52,11 @@ class SharedTensors:
 class StageOperators:
     """Binds the operators of stages; tensors and kernels are made on first use, and kept.
 
-    A value has two tensors. Its consumers read the first, and its producer writes the second. So no
-    stage changes the tensors that another stage reads, and a time does not depend on earlier
-    measurements. With one tensor for each value, tensors could come to hold denormal numbers, as
-    results of many operators one after the other, and denormal numbers make some kernels 20 times
-    slower. Only operators of the same stage read each other's results.
+    A value has two tensors. Its consumers read the first tensor, and its producer writes the second
+    tensor. So no stage changes the tensors that another stage reads, and a time does not depend on
+    earlier measurements. With a single tensor for each value, results would pass through many
+    operators one after the other, and could become denormal numbers. Denormal numbers make some
+    kernels 20 times slower. Only operators of the same stage read each other's results.
     """
 
     def __init__(

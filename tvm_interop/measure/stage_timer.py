@@ -54,7 +54,8 @@ class StageTimer(Protocol):
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
         """Do each job on a device; results come as they are ready, in any order.
 
-        A timed stage runs right after the same stage, so it finds its data in the caches.
+        A timed stage runs right after an untimed run of the same stage, so it finds its data in the
+        caches.
 
         Raises
         ------

@@ -267,8 +267,8 @@ class LatencyStore:
             if layout <= _LAYOUT:
                 return
             raise TVMInteropError(
-                f"`{self.path}` holds latencies in layout {layout}, this tvm_interop reads "
-                f"layouts up to {_LAYOUT}; upgrade, or {named}"
+                f"`{self.path}` holds latencies in layout {layout}, but this tvm_interop reads "
+                f"only layouts up to {_LAYOUT}; upgrade tvm_interop, or {named}"
             )
         if origin or layout or occupied:
             raise TVMInteropError(

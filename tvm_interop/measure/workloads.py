@@ -18,7 +18,7 @@ def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
     """
     if op.library is None or op.description is None:
         decides = kernel_hashes[op.kernel]
-        if op.share is not None:  # Shares of one kernel take equally long.
+        if op.share is not None:  # The shares into which a kernel is divided take equally long.
             decides += f" 1/{op.share[1]}"
     else:
         decides = f"{op.library} {library_version(op.library)}:{op.description.to_json()}"

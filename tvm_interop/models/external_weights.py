@@ -36,9 +36,9 @@ _WHOLE_BYTES = (
 def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """The model at `path` without its large weights, which `array_of` reads from their files.
 
-    Files of weights must be in the model's folder. They may be symbolic links, as in Hugging Face's
-    cache. If the model's file is a link too, a link may also point into the folder of the file to
-    which the model's link points.
+    The file of a weight must be in the model's folder, after all symbolic links are followed. If
+    the model's file is a link, as in Hugging Face's cache, the folder of the file that it points to
+    is allowed too.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def _with_outside(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        tensor.data_location = TensorProto.DEFAULT  # The loader below skips DEFAULT tensors.
+        tensor.data_location = TensorProto.DEFAULT  # This makes the loader below skip the tensor.
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
     except ValueError as error:

@@ -70,9 +70,9 @@ def _reduce(
     Parameters
     ----------
     pooled: the input that the poolings read.
-    other: the input that only separable convolutions read. They come in pairs, one convolution
-        behind the other. In the first stem cell, `other` does not have `filters` channels, so the
-        first convolution of a pair makes `filters` channels.
+    other: the input that only separable convolutions read. These convolutions come in pairs, one
+        convolution behind the other. In the first stem cell, `other` does not have `filters`
+        channels, so the first convolution of a pair makes `filters` channels.
     """
 
     def separable(x: str, name: str, kernel: int, stride: int, *, widen: bool = False) -> str:

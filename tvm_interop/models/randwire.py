@@ -40,7 +40,7 @@ def randwire(net: OnnxNet, batch: int, image_size: int) -> None:
 
 
 def wiring(seed: int) -> list[list[tuple[int, int]]]:
-    """The edges of the four graphs, each from a lower operator to a higher one, sorted."""
+    """The edges of the four graphs, each from a lower operator to a higher operator, sorted."""
     rng = np.random.default_rng(seed)
     return [watts_strogatz(n, _NEIGHBOURS, _REWIRED, rng) for n in _STAGES]
 

@@ -80,7 +80,7 @@ def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole)
         raise UnsupportedModelError(
             f"`{path}` keeps weights in other files that cannot be read: {err}"
         ) from err
-    except Exception as err:  # protobuf's DecodeError has no stable place to import it from
+    except Exception as err:  # Any error, as protobuf's DecodeError has no stable module.
         if _is_artifact(path):
             raise UnsupportedModelError(
                 f"`{path}` is an artifact, not a model: give the ONNX file that it was compiled "

@@ -1,6 +1,6 @@
 """Lets engines run in turns, and computes latencies, throughput and ratios from their turns.
 
-In each round, every engine has one turn, in a new random order and after a rest. Changes of the
+In each round, every engine has one turn, in a new random order and after a pause. Changes of the
 clock frequency, of caches or of other load then affect all engines alike. The artifact takes part
 twice, in two processes. The difference between the results of these two processes is the noise of
 the measurement. A smaller difference between engines has no meaning.
@@ -39,7 +39,7 @@ class Timing:
     warmup_s: how long each contestant runs untimed before all turns, in seconds.
     duration_s: the total time of the turns of each contestant, in seconds.
     turn_s: the time of one turn, in seconds.
-    rest_s: the rest before each turn, in seconds.
+    rest_s: the pause before each turn, in seconds.
     """
 
     warmup_s: float = 1.0
@@ -215,7 +215,7 @@ def _do(
 
 
 def found_of(contestant: Contestant) -> Found:
-    """Return the results of a contestant, from all of its turns."""
+    """Return the results of a contestant (an engine with a model), from all of its turns."""
     latencies_us = latencies_of(contestant)
     wall_s = sum(turn.wall_s for turn in contestant.turns)
     cpu_s = sum(turn.cpu_s for turn in contestant.turns)

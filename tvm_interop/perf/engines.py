@@ -269,7 +269,7 @@ def best_of(candidates: Mapping[Any, Sequence[Runner]]) -> Any:
     A runner is a function that runs the model once. In one try, all runners of a candidate are
     called at once, each in a thread. First come tries that do not count, for a tenth of a second.
     The time of a candidate is then the median of its tries in another tenth of a second, or of five
-    tries if five tries take longer. Before each candidate there is a rest, because onnxruntime's
+    tries if five tries take longer. Before each candidate there is a pause, because onnxruntime's
     threads spin for some time after a run.
     """
     if len(candidates) == 1:
@@ -284,7 +284,7 @@ def _median_s(runners: Sequence[Runner]) -> float:
 
 
 def _tries_s(runners: Sequence[Runner], least: int) -> list[float]:
-    """Return the seconds of each try, which calls all runners at once; `least` tries or more."""
+    """Return the seconds of each of `least` or more tries. A try calls all runners at once."""
     took: list[float] = []
     end = time.perf_counter() + _TRIES_S
     while len(took) < least or time.perf_counter() < end:
@@ -310,6 +310,6 @@ def not_installed(package: str) -> str | None:
 
 
 def _as_given(model: Any) -> Any:
-    """Return a path as text, or a model as bytes."""
+    """Return `model` as text if it is a path, otherwise as the bytes of an ONNX file."""
     is_path = isinstance(model, (str, Path))
     return str(model) if is_path else model.SerializeToString()

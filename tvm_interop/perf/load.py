@@ -36,7 +36,7 @@ class Turn(NamedTuple):
 
 
 def closed_loop(runners: Sequence[Callable[[], object]], seconds: float, least: int = 1) -> Turn:
-    """Call each runner repeatedly, in a thread of its own, and again as soon as it returns.
+    """Call each runner again and again without a pause, in a thread of its own.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def open_loop(
 
 
 def arrival_times(seconds: float, rate: float, arrivals: Arrivals, seed: int) -> list[float]:
-    """Return when requests are due, in seconds from the beginning, for at least one request."""
+    """Return the times at which requests are due, in seconds from the beginning; one or more."""
     if arrivals == "uniform":
         return [i / rate for i in range(max(1, round(seconds * rate)))]
     gaps = np.random.default_rng(seed).exponential(1 / rate, max(1, round(2 * seconds * rate) + 20))

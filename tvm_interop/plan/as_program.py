@@ -1,4 +1,4 @@
-"""Takes a plan back to the program that it was made from."""
+"""Recovers the program that a plan was made from."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ def place_on_devices(program: Program, order: Sequence[int], device_of: Sequence
 
     A value lies on the device of its producer; an input or a weight lies on the device of its first
     reader. If parts of one tensor are written on several devices, the tensor lies on the device of
-    the first producer, and the other parts are copied there. Each other device that reads the
-    tensor gets one copy, which all its readers there share. If a device reads only a part of the
-    tensor, only this part is copied. Inputs and weights are never copied during a run: the host
-    writes them to every device that reads them.
+    the first producer, and the other parts are copied to this device. Each other device that reads
+    the tensor gets one copy, which all readers on that device share. If a device reads only a part
+    of the tensor, only this part is copied. Inputs and weights are never copied during a run: the
+    host writes them to every device that reads them.
 
     A copy is launched right after the last operator that writes the copied value.
 

@@ -126,7 +126,7 @@ def _stream_devices(schedule: Schedule, device: str) -> list[str]:
         if number >= MAX_DEVICES:
             raise ScheduleError(
                 f"the schedule has `{schedule.op_names[op]}` on device {number}; there can be "
-                f"{MAX_DEVICES}, numbered from 0"
+                f"{MAX_DEVICES} devices, numbered from 0"
             )
     return [f"{kind}:{number}" for number, _ in busy]
 

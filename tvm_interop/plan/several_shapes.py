@@ -127,8 +127,8 @@ def check_masks(
     ----------
     masks: for each mask, by name, the position at which it must be 1 in a padded run; see
         `artifact.manifest.RowMask`.
-    ranges: the number of rows in each plan, by the name of the dimension; the last dimension is
-        that of the masks' positions. The ranges have passed `check_row_sizes`.
+    ranges: the number of rows in each plan, by the name of the dimension; the last dimension is the
+        dimension of the masks' positions. The ranges have passed `check_row_sizes`.
 
     Raises
     ------

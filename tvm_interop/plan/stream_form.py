@@ -1,8 +1,8 @@
 """Turns a plan into the form that the checker takes: which bytes each operator reads and writes.
 
 This form follows only from the plan: from its operators with their values, streams and waits, and
-from the place of each value. No code of the planner is used, because the checker is there to find
-the planner's mistakes. For the same reason this module computes the sizes of tensors itself.
+from the place of each value. No code of the planner is used, because the checker must find the
+planner's mistakes. For the same reason this module computes the sizes of tensors itself.
 """
 
 from __future__ import annotations

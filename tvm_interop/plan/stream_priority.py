@@ -42,7 +42,7 @@ def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Pl
 
 
 def _longest_chain(plan: Plan, lengths: Sequence[float]) -> list[int]:
-    """The operators of the longest chain, from the last to the first."""
+    """The longest chain of operators that wait for each other, from the last to the first."""
     ends: list[float] = []
     ahead_of: list[int | None] = []
     last_on: dict[int, int] = {}

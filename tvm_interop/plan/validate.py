@@ -150,7 +150,7 @@ def check_fallback(fallback: Plan, plan: Plan) -> None:
 
 
 def check_bounds(plan: Plan) -> None:
-    """Refuse a plan with numbers out of bounds, indices to nothing or reads of unwritten bytes.
+    """Refuse a plan with numbers out of bounds, invalid indices or reads of unwritten bytes.
 
     Raises
     ------
@@ -354,7 +354,7 @@ def _check_aliases(plan: Plan) -> None:
 def _check_writers(plan: Plan) -> None:
     """Check that every byte of each computed value is written.
 
-    The byte is written by one operator or, if that operator was divided, by one of its parts."""
+    Each byte must be written by one operator, or by one part of a divided operator."""
     written: dict[int, dict[tuple[int, int], list[PlannedOperator]]] = {}
     for op in plan.operators:
         for v in op.outputs:

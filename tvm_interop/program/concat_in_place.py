@@ -22,8 +22,8 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     depends on the writers of all parts. Two conditions must hold. First, the inputs lie one after
     the other in the result: all have one type, and the joined axis is the outermost axis with more
     than one element. Second, each input is written by an operator into storage of its own: it is
-    not an input of the model, a weight or a reshape, and has no place in another result already.
-    Other concatenations stay in the program as operators whose kernels copy.
+    not an input of the model, a weight or a reshape, and does not have a place in another result
+    already. Other concatenations stay in the program as operators whose kernels copy.
 
     In networks such as DenseNet, each concatenation joins all inputs of an earlier concatenation
     and further tensors. In such a network only the inputs of the longest concatenation are written

@@ -77,13 +77,13 @@ def most_products(op: Tensors, *, read: int) -> int:
     Parameters
     ----------
     read: how many numbers of the factors the parts divide among themselves. A factor that each part
-        reads as a whole does not count, because a division does not make its reading any shorter.
+        reads as a whole does not count, because a division does not shorten the time to read it.
     """
     return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
 
 
 def most_reads(op: Tensors, numbers_each: int = 1) -> int:
-    """The largest number of parts worth making of an operator whose speed is limited by reading.
+    """The largest number of parts into which it is worth dividing an operator limited by reading.
 
     The operator reads `numbers_each` numbers for each number of its result.
     """
@@ -105,9 +105,9 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 
 
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
-    """The smallest number of indices of `axis` from one aligned address to another.
+    """The smallest step along `axis`, in indices, from one aligned address to another.
 
-    The number is right for plain tensors of all given shapes, and for all types in which the
+    The step is right for plain tensors of all given shapes, and for all types in which the
     operator's tensors are stored.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)
@@ -116,7 +116,7 @@ def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> i
 
 
 def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
-    """The smallest number of indices of `axis` from one aligned address to another.
+    """The smallest step along `axis`, in indices, from one aligned address to another.
 
     `argument` is the index of the operator's tensor. All elements of the tensor that have the same
     index along `axis` must be contiguous in memory.

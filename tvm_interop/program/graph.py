@@ -223,7 +223,7 @@ def _op_id(op: int | str, edge: object, ids: dict[str, int], num_ops: int) -> in
             raise GraphError(f"edge {edge!r} names `{op}`, but there is no operator of that name")
         return ids[op]
     if not is_whole(op):
-        raise GraphError(f"edge {edge!r} holds {op!r}; an operator is its id or its name")
+        raise GraphError(f"edge {edge!r} holds {op!r}; give the id or the name of an operator")
     if not 0 <= op < num_ops:
         raise GraphError(
             f"edge {edge!r} names operator {op}, but the graph has {num_ops} operators, numbered "

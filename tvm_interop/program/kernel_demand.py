@@ -56,7 +56,7 @@ class GpuKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flops: floating-point operations of the kernel.
     launches: for each architecture, such as `sm_90`, the resources of the kernel's launches in
         order. Only the machine code differs between architectures; the numbers of blocks and
-        threads are the same.
+        threads are equal for all architectures.
     """
 
     flops: int = 0

@@ -36,7 +36,7 @@ class Layer:
     stride, kernel: height and width of a window; empty for an operator without a window.
     padding: pixels at the top and the bottom together, and at the left and the right.
     groups: number of groups of a convolution.
-    activation: one of `ACTIVATIONS`. Any other text stands for no activation or another one.
+    activation: one of `ACTIVATIONS`. Any other text stands for no activation or another activation.
     pooling: one of `POOLINGS`; empty for an operator that does not pool.
     """
 
@@ -54,7 +54,7 @@ class Layer:
         """Return `LAYER_FEATURES` numbers: one-hot names, and logarithms of sizes.
 
         If the operator reads several tensors, their channels are added up, and the other sizes are
-        those of the first tensor.
+        the sizes of the first tensor.
         """
         images, channels, *pixels = _sizes(self.read[0] if self.read else ())
         channels += sum(_sizes(shape)[1] for shape in self.read[1:])

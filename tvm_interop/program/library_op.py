@@ -87,7 +87,7 @@ class LibraryOp:
 
     @property
     def channel_axis(self) -> int:
-        """The axis of the result along which the numbers of a bias go."""
+        """The axis of the result along which a bias has one number for each index."""
         return 1
 
     def with_tf32(self) -> LibraryOp:
@@ -114,12 +114,12 @@ class LibraryOp:
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether a part of some rows gets the whole image and reads its rows there; see `cut`."""
+        """Whether a part of some rows reads its rows out of the whole image; see `cut`."""
         return False
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts into which dividing the operator is worth the effort."""
+        """The largest number of parts into which it is worth dividing the operator."""
         return most_reads(self)
 
     def row_cuts(self, parts: int) -> list[RowCut]:
@@ -183,7 +183,7 @@ class LibraryOp:
     def given_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the tensors that the operator is given.
 
-        If an argument is cut out of a larger tensor, this is the shape of the larger tensor. All
+        For an argument that is cut out of a larger tensor, the shape is the larger tensor's. All
         other shapes are as in `shapes`.
         """
         if not self.cut:
@@ -332,7 +332,7 @@ def _is_default(field: str, value: Any) -> bool:
 
 @cache
 def _paths(cls: Any) -> dict[str, tuple[str, ...]]:
-    """For each field, by its name in JSON: the chain of attributes that leads from `cls` to it."""
+    """The chain of attributes that leads from `cls` to each field, by the field's JSON name."""
     return dict(_walk(cls))
 
 

@@ -47,7 +47,7 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def aligned_channels(self) -> int:
-        """The smallest number of channels from one aligned address to another; at least 16."""
+        """The smallest step, in channels, from one aligned address to another; at least 16."""
         images = (self.shapes[0], self.shapes[-1])
         return max(MOST_CHANNELS, *(aligned_step(self, [image[1:]], 0) for image in images))
 
@@ -69,7 +69,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts worth making; each number of the result reads a window."""
+        """The largest number of parts into which it is worth dividing the operator."""
         return most_reads(self, prod(self.window.size))
 
     def row_cuts(self, parts: int) -> list[RowCut]:
@@ -79,7 +79,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """The part that makes the rows `rows.made`, with the padding that `rows` says."""
+        """The part that makes the rows `rows.made`, with the padding that `rows` gives."""
         _, left, _, right = self.window.padding
         padding = (rows.top, left, rows.bottom, right)
         return self.with_fields(shapes=shapes, cut=cut, padding=padding)

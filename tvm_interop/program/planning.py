@@ -43,10 +43,12 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class MemoryOrder:
-    """An order of operators, and `peak_bytes`, the most bytes that are in use at once in it.
+    """An order of operators, and the memory that it needs.
 
     Attributes
     ----------
+    order: ids of all operators, in the order in which they run.
+    peak_bytes: the most bytes in use at once.
     topological_peak_bytes: for comparison, the most bytes in use at once if the operators run in
         the order of `OpGraph.topological_order`.
     """
@@ -140,10 +142,10 @@ def memory_order(graph: OpGraph, buffers: Sequence[Buffer]) -> MemoryOrder:
     """An order in which all operators can run on one stream and few bytes are in use at once.
 
     The order is greedy. The next operator is the ready operator with the smallest difference
-    between the bytes that it allocates and the bytes that it frees. Of equal operators, the one
-    with the lowest id is next. Because the order is greedy, its peak is not always the smallest
-    possible. If `OpGraph.topological_order` has a lower peak, that order is returned instead. A
-    buffer is in use from the start of its producer to the end of its last user.
+    between the bytes that it allocates and the bytes that it frees. Of equal operators, the
+    operator with the lowest id is next. Because the order is greedy, its peak is not always the
+    smallest possible. If `OpGraph.topological_order` has a lower peak, that order is returned
+    instead. A buffer is in use from the start of its producer to the end of its last user.
 
     Raises
     ------

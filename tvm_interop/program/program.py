@@ -84,7 +84,7 @@ class Operator:
         """Number of floating-point operations; for a share of a kernel, the share's operations.
 
         The number is the same for every provider's kernel. If the description counts operations,
-        the number comes from there: two operations for each product that a convolution or matrix
+        the number is this count: two operations for each product that a convolution or matrix
         product sums up. Otherwise the number comes from TVM's kernel. The number is 0 if neither
         the description nor the kernel has one.
         """

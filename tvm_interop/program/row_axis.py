@@ -74,9 +74,9 @@ def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[in
 def next_larger(sizes: Sequence[Sequence[int]], rows: Sequence[int]) -> int:
     """The index of the smallest compiled combination of sizes into which the given rows fit.
 
-    The smallest combination is the one with the least product of its sizes, because the time of a
-    run grows with the number of computed elements. There is a shape for each combination of sizes,
-    so the result has the next larger size of each range, and there are no ties.
+    The smallest combination is the combination with the least product of its sizes, because the
+    time of a run grows with the number of computed elements. There is a shape for each combination
+    of sizes, so the result has the next larger size of each range, and there are no ties.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
 
     Each part begins at an aligned address of the result, and of a tensor that `op` adds. If parts
     read their rows out of the whole image (`reads_rows_of_whole`), a part may begin at any row of
-    the image. If they do not, each part must begin at an aligned address of the image too, and the
+    the image. Otherwise, each part must begin at an aligned address of the image too, and the
     image's rows must be contiguous in memory. If this is impossible, `op` is not divided.
     """
     data, made = op.shapes[0], op.shapes[-1]
@@ -48,8 +48,8 @@ def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
     for i in range(count):
         begin, end = steps * i // count * step, min(steps * (i + 1) // count * step, made[axis])
         first, last = begin * stride - padding, (end - 1) * stride + reach - padding
-        # If the first row that the part needs is not at an aligned address, or if the part needs no
-        # row of the image, the operator is not divided.
+        # The operator is not divided if the part needs no row of the image, or if the first row
+        # that the part needs is not at an aligned address.
         low = max(first, 0) // read_step * read_step
         high = min(last, height)
         if low != max(first, 0) or high <= low:

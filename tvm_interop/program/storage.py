@@ -1,4 +1,4 @@
-"""Layouts and sizes of tensors in memory, and which operators read what others have written."""
+"""Layouts and sizes of tensors in memory, and which operators read the results of others."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def stored_nbytes(shape: tuple[int, ...], dtype: str, layout: Layout) -> int:
 
 
 def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
-    """The value whose storage `value` uses, and the begin and end of `value`'s bytes in it."""
+    """The value whose storage `value` uses, and the begin and end of `value` in this storage."""
     stored = values[value]
     if stored.alias_of is None:
         return value, 0, stored.nbytes
@@ -98,7 +98,7 @@ def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[
 
 
 class Read(NamedTuple):
-    """`consumer` reads what `producer` wrote: bytes `begin` to `end` of the storage of `root`."""
+    """`consumer` reads bytes that `producer` wrote: `begin` to `end` of the storage of `root`."""
 
     producer: int
     consumer: int

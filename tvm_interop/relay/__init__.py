@@ -1,7 +1,7 @@
 """Lets scripts that were written for Relay compile and run an ONNX model on today's TVM.
 
 Relay and the graph executor were removed in TVM 0.20. A script that loads a model, builds it and
-runs it must change only its imports::
+runs it needs to change only its imports::
 
     from tvm_interop import relay  # was: from tvm import relay
     from tvm_interop.contrib import graph_executor  # was: from tvm.contrib import graph_executor

@@ -63,7 +63,7 @@ class _Job(NamedTuple):
 
 
 class Background:
-    """Compiles models one after another, each in a process of its own of low priority.
+    """Compiles models one after another, each in a process of its own, with low priority.
 
     A thread of this process waits for each compiling process. A compiling process ends when `close`
     is called, or when this process ends, even if it is killed. A forked child of this process
@@ -75,7 +75,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # Reentrant: the holding thread may close the session.
+        self._in_use = threading.RLock()  # The thread that holds it may close the session.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -102,7 +102,7 @@ class Background:
         is_fork = os.getpid() != self._pid
         if is_fork:
             # If another thread held the old condition's lock at the time of the fork, the lock is
-            # never released in this process.
+            # never released in this process. So a new condition is made.
             self._changed = threading.Condition()
         self._note(CompileState(order.shapes, "quick", _now(), "waiting"))
         if is_fork:
@@ -134,7 +134,7 @@ class Background:
         If the session changes to a new artifact at this moment, wait until it has changed.
         """
         if os.getpid() != self._pid:
-            return  # In a forked child: the parent process ends the compiling process.
+            return  # This is a forked child: its parent process ends the compiling process.
         self._is_closed = True
         self._jobs.put(None)
         with self._in_use:
@@ -202,7 +202,7 @@ class Background:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
-            start_new_session=True,  # Ctrl-C in a terminal does not reach this process.
+            start_new_session=True,  # Ctrl-C in a terminal does not reach the new process.
         )
 
     def _note(self, state: CompileState) -> None:
@@ -229,7 +229,7 @@ def job_of(order: Order) -> dict[str, Any]:
     else:
         given = model.SerializeToString(deterministic=True)
     options = {name: value for name, value in order.options.items() if name != "progress"}
-    for name in order.shapes:  # The job passes these shapes as `shapes`.
+    for name in order.shapes:  # The job has these shapes in its own entry `shapes`.
         options["input_shapes"] = {**options["input_shapes"]}
         del options["input_shapes"][name]
     if not options.get("input_shapes", True):

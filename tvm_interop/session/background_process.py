@@ -43,7 +43,7 @@ def main() -> None:
     The end of standard input ends this process, and so does the end of the process that started
     it. The output of all other code goes to standard error.
     """
-    answers = os.dup(1)  # Standard output; child processes do not inherit this copy.
+    answers = os.dup(1)  # A copy of standard output, which child processes do not inherit.
     os.dup2(2, 1)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -50,8 +50,8 @@ class Binding:
 
         Parameters
         ----------
-        current: a function that returns the artifact that the session runs now, and the module of
-            the session that counts runs. The runs of the binding are counted there too. The
+        current: a function that returns two things: the artifact that the session runs now, and the
+            session's module that counts runs. This module counts the runs of the binding too. The
             function returns None if the session was closed.
         """
         found = current()

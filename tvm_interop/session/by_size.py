@@ -81,7 +81,8 @@ class BySize:
                     wanted = str(least) if least == most else f"{least} to {most}"
                     raise InputError(
                         f"input `{name}` has {dimension} {size}, and the session was made for "
-                        f"{dimension} {wanted}: make one for a larger range, or divide the inputs"
+                        f"{dimension} {wanted}: make a session for a larger range, or divide the "
+                        "inputs"
                     )
                 before, other = found.setdefault(dimension, (size, name))
                 if before != size:
@@ -98,7 +99,7 @@ class BySize:
         self._counts.count(tuple(sizes), tuple(sizes))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Forget the counted runs at the sizes that follow from the `shapes` of the open inputs."""
+        """Forget the counted runs at the sizes of `shapes` (of inputs with open dimensions)."""
         self._counts.forget(self.sizes_of(dict(zip(self._open, shapes, strict=True))))
 
     @property

@@ -31,7 +31,7 @@ class Pool:
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
-        if self._shares_memory:  # Instances for further sizes take little more memory.
+        if self._shares_memory:  # Instances for all sizes take little more memory than for one.
             for module in self.modules.queue:
                 module.open_all_sizes()
 
@@ -78,7 +78,7 @@ class Pool:
         return inputs, outputs
 
     def count_with(self, other: Pool) -> None:
-        """Count later runs of this pool as runs of `other`. No run of this pool has begun yet."""
+        """Count all runs of this pool as runs of `other`; call this before the first run."""
         for module in self.modules.queue:
             module.count_with(other.first)
 

@@ -361,10 +361,11 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def states(self) -> list[CompileState]:
         """The state of each combination of input shapes, if `compile_in_background` was given.
 
-        Each element says since when which artifact runs: the one compiled without measurements
-        (`quick`) or the completely compiled one (`whole`). It also gives the state of the
-        compilation in the background, with the error if the compilation failed. Without
-        `compile_in_background`, or if the session was made from an artifact, the list is empty.
+        Each element says which artifact runs: the artifact compiled without measurements (`quick`)
+        or the completely compiled artifact (`whole`). It also gives the time at which this artifact
+        began to run, and the state of the compilation in the background, with the error if the
+        compilation failed. Without `compile_in_background`, or if the session was made from an
+        artifact, the list is empty.
         """
         return [] if self._background is None else self._background.states()
 
@@ -400,7 +401,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def _improve(self, order: Order) -> None:
         """Compile in the background. Later runs use the result."""
         assert self._background is not None
-        this = weakref.ref(self)  # The compilation must not keep the session alive.
+        this = weakref.ref(self)  # Weak: the compilation must not keep the session alive.
 
         def use(artifact: Artifact) -> None:
             session = this()
@@ -450,8 +451,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        error: the reason why the instances for ranges of sizes refused these inputs; None if no
-            such instance was asked to run them.
+        error: the reason why the instances for ranges of sizes refused these inputs; None if these
+            instances were not tried.
         """
         if self._pool is not None and error is None:
             return self._pool
@@ -467,7 +468,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             return pool
         with self._compiling:  # Only compilations wait for each other; ready instances still run.
             self._check_is_open()
-            pool = self._by_shape.use(key, count)  # Another thread may have compiled by now.
+            # Another thread may have compiled the model for these shapes by now.
+            pool = self._by_shape.use(key, count)
             if pool is not None:
                 return pool
             order = self._order(self._source, shapes)

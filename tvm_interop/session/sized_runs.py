@@ -36,7 +36,7 @@ class SizedRuns:
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """For each size: its runs, how many of them were padded to it, and the share of padding."""
+        """For each size, the numbers of all runs and of padded runs, and the share of padding."""
         if self._by_size is not None:
             return self._by_size.counts()
         return {} if self._pool is None else self._pool.first.run_counts

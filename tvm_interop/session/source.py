@@ -39,7 +39,7 @@ class Source(NamedTuple):
 
 
 def artifact_or_source(given: Any) -> Artifact | Source:
-    """Turn what a user gives to a session into an artifact or a model to compile.
+    """Turn a user's argument for a session into an artifact or a model to compile.
 
     If `given` is the path of an artifact, the artifact is loaded.
 
@@ -97,9 +97,9 @@ def _source_of_path(path: Path) -> Source:
 
     name = path.name.removesuffix(".onnx")
     try:
-        # The weights may take gigabytes and are not needed yet.
+        # Leave out the weights, which may take gigabytes and are not needed yet.
         model = onnx.load(path, format="protobuf", load_external_data=False)
-    except Exception:  # Any error, as protobuf's `DecodeError` has no stable module.
+    except Exception:  # Catch any error: protobuf's `DecodeError` has no stable module.
         # `path` may be the name of a network. Otherwise `read_onnx` raises an error.
         model = read_onnx(path)
         digest = _digest_of_message(model)

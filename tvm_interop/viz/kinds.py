@@ -1,6 +1,6 @@
 """The kinds of operators, each with a colour.
 
-Colour-blind people can tell the colours from each other.
+Colour-blind people can distinguish the colours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Kind(NamedTuple):
     text: str = "#000000"
 
 
-# The colours are those of Okabe and Ito, and a grey. Vermilion is left out, as it marks waits.
+# The colours are Okabe and Ito's palette, and a grey. Vermilion is left out, as it marks waits.
 KINDS = (
     Kind("convolution", "conv", "#56B4E9"),
     Kind("matrix product", "matmul|dense|gemm", "#E69F00"),

@@ -88,7 +88,8 @@ class Record:
     runs: number of runs of the artifact. The record shows the fastest run. The number is 0 if the
         artifact was not run and the times are predicted.
     ranges: the ranges of sizes that the artifact was compiled for; None if there are none.
-    request: the request whose plan is recorded; None if the artifact's first plan is recorded.
+    request: the request (sizes of the inputs) whose plan is recorded; None if the artifact's first
+        plan is recorded.
     """
 
     title: str

@@ -204,7 +204,7 @@ def _draw_operator(
 
 
 def _draw_waits(root: Element, record: Record, rows: _Rows, scale_us: float) -> None:
-    """Draw a line per wait, from the end of an operator to the start of the one that waits."""
+    """Draw a line per wait, from the end of an operator to the start of the operator that waits."""
     for op in record.operators:
         for w in op.waits:
             awaited = record.operators[w]
@@ -247,7 +247,7 @@ def _draw_memory(root: Element, record: Record, y: int, scale_us: float) -> None
 
 
 def _fits(start: float, end: float, scale_us: float, width: float | str, at_least: float) -> bool:
-    """Whether a box has room for its label. True on a page, whose script hides labels itself."""
+    """Whether a box has room for its label; always true for a page, whose script hides labels."""
     return isinstance(width, str) or (end - start) / scale_us * width >= at_least
 
 

@@ -100,7 +100,7 @@ class _Walk:
     def before(self, expr: relax.Expr, *names: str) -> relax.Call | None:
         """The operator that makes `expr`, which becomes a part of the group.
 
-        None if it is not one of `names`, or if anything else reads its result.
+        None if an operator of another name makes `expr`, or if anything else reads `expr`.
         """
         call = _only_made(expr, self.graph, *names)
         if call is not None:

@@ -3,8 +3,8 @@
 Conditions: images have the layout N,C,H,W, one floating-point type, and known shapes. A resize is
 one of two kinds:
 
-- A linear resize, in which each pixel of the result is a weighted mean of four. Its coordinates
-  treat pixels as squares (`half_pixel`).
+- A linear resize, in which each pixel of the result is a weighted mean of four pixels. Its
+  coordinates treat pixels as squares (`half_pixel`).
 - A nearest-neighbour resize that enlarges height and width by whole factors. Its coordinates are
   `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel. Both kinds of
   coordinates give the same result; there is always exactly one nearest pixel.
@@ -46,7 +46,7 @@ def resize2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
 def _is_mean(attrs: Any, made: Shape) -> bool:
     """Whether a linear resize treats pixels as squares.
 
-    `pytorch_half_pixel` does not do so if the result is one pixel high or wide.
+    `pytorch_half_pixel` uses other coordinates if the result is one pixel high or wide.
     """
     coordinates = str(attrs.coordinate_transformation_mode)
     return coordinates == "half_pixel" or (

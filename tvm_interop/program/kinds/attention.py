@@ -41,7 +41,7 @@ class Attention(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts that is worth the effort of dividing the operator."""
+        """The largest number of parts into which it is worth dividing the operator."""
         return most_products(self, read=0)
 
     def cuts(self) -> list[Cut] | None:

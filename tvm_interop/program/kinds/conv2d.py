@@ -72,10 +72,10 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether each part of a division by rows gets the whole image and reads its rows there.
+        """Whether each part of a division by rows reads its rows out of the whole image.
 
-        The parts do so if the image is plain or has several blocks of channels, because the image's
-        rows are then not contiguous in memory. A part may begin at any row of such an image. The
+        This is the case if the image is plain or has several blocks of channels. The rows of such
+        an image are not contiguous in memory. A part may begin at any row of such an image. The
         kernel of a part first copies the part's rows. For 64 channels and a 3x3 window, the copy
         takes about a tenth of the kernel's time.
         """
@@ -83,7 +83,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts into which dividing the convolution is worth the effort.
+        """The largest number of parts into which it is worth dividing the convolution.
 
         The number depends on how many products the convolution computes. The speed of a depthwise
         convolution is limited by reading, so its number depends on how many values it reads.

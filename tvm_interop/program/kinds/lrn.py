@@ -21,7 +21,8 @@ class Lrn(OfImages, frozen=True, kw_only=True):
     """
 
     # oneDNN's kernel cubes the divisor. The cube overflows for inputs above about 1e8, as
-    # docs/numbers.rst shows. TVM's kernel takes six times as long.
+    # docs/numbers.rst shows, so the kernel is not checked on large numbers. It is used all the
+    # same, because TVM's kernel takes six times as long.
     takes_large: ClassVar[bool] = False
     layer: ClassVar[str] = "normalise"
 

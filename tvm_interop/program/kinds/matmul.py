@@ -37,7 +37,7 @@ class Product(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts into which dividing the product is worth the effort.
+        """The largest number of parts into which it is worth dividing the product.
 
         A division by rows also divides the left factor, a division by columns the right factor, and
         a division by matrices both.

@@ -33,16 +33,16 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether each part of a division by rows gets the whole image and reads its rows there.
+        """Whether each part of a division by rows reads its rows out of the whole image.
 
-        The parts do so if there is a single image, and some of its rows begin at unaligned
+        This is the case if there is a single image, and some of its rows begin at unaligned
         addresses.
         """
         return self.row_axis is not None and aligned_steps(self, 0, self.row_axis) > 1
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts into which dividing the convolution is worth the effort.
+        """The largest number of parts into which it is worth dividing the convolution.
 
         The number is small, because each part reads the whole weight.
         """

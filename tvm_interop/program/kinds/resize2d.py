@@ -1,4 +1,4 @@
-"""Resizing of images, where a pixel is a square and its coordinates are those of its centre."""
+"""Resizing of images, where pixels are squares and the centre of a pixel gives its coordinates."""
 
 from __future__ import annotations
 

@@ -179,11 +179,12 @@ def _beside_the_paper(found: list[Orders]) -> list[str]:
         table(["", "paper", "TVM", "off by", "assumed", "off by"], cells),
         "On all its networks, the paper's Opara is up to 1.68 times faster than a sequential "
         "graph, and up to 1.29 times faster than Nimble. On "
-        f"{', '.join(_NETWORKS_OF_OPARA)} it is up to {best[0]:.2f} and {best[1]:.2f} times faster "
-        "here. So running side by side saves more here than in the paper, and the launch order "
-        "saves less. Likely reasons are these. PyTorch runs several kernels where TVM runs one, so "
-        "more of its kernels are ready at once and compete for room. The simulator has no caches, "
-        "in which kernels disturb each other. The time of its blocks never varies.",
+        f"{', '.join(_NETWORKS_OF_OPARA)} it is here up to {best[0]:.2f} times faster than a "
+        f"sequential graph, and up to {best[1]:.2f} times faster than Nimble. So running side by "
+        "side saves more here than in the paper, and the launch order saves less. Likely reasons "
+        "are these. PyTorch runs several kernels where TVM runs one, so more of its kernels are "
+        "ready at once and compete for room. The simulator has no caches, in which kernels disturb "
+        "each other. The time of its blocks never varies.",
     ]
 
 
@@ -211,9 +212,10 @@ def _does_it_matter(found: list[Orders]) -> str:
         f"{_named(gains[-1])}, {_saved(gains[-1])} of the time. It saves least on "
         f"{_named(gains[0])}, {_saved(gains[0])}. The worst random order takes "
         f"{_gap(spread[-1])} longer than the best on {_named(spread[-1])}, and {_gap(spread[0])} "
-        f"on {_named(spread[0])}. On {len(small)} of {len(found)} rows the two are within 1%. "
-        f"There, on average, {_percent(room)} of the operators found no room when they were ready, "
-        f"against {_percent(full)} on the other rows. An order matters only where kernels wait for "
+        f"on {_named(spread[0])}. On {len(small)} of {len(found)} rows the best and the worst "
+        "random order are within 1%. On these rows, on average, "
+        f"{_percent(room)} of the operators found no room when they were ready, against "
+        f"{_percent(full)} on the other rows. An order matters only where kernels wait for "
         "room, or where launches take longer than the kernels, as in mixture_of_experts. At batch "
         "1, most kernels of these networks fill a part of an A100, and few are ready at the same "
         f"time. The column *no less than* is {path[0]:.2f} to {path[-1]:.2f} there for "
@@ -241,9 +243,10 @@ def _fig_3(cases: list[Overlap]) -> list[str]:
     ]  # fmt: skip
     return [
         "### Fig. 3 of the paper on Opara\n\nThe figure shows that a kernel bound by arithmetic "
-        "runs better beside one bound by memory than beside its like. Its graphs and tensors are "
-        "not in the text. Here three independent operators stand for each case: a convolution of "
-        "GoogLeNet, and a ReLU or an addition on its output.",
+        "runs better beside a kernel bound by memory than beside another kernel bound by "
+        "arithmetic. The paper does not say which graphs and tensors the figure has. Here "
+        "three independent operators stand for each case: a convolution of GoogLeNet, and a ReLU "
+        "or an addition on its output.",
         table(head, rows),
         _of_fig_3(cases),
     ]
@@ -257,8 +260,9 @@ def _of_fig_3(cases: list[Overlap]) -> str:
         parts.append(f"`{case.case}` on the {_GPUS[case.gpu]} {faster}")
     return (
         f"In Opara's order, {'; '.join(parts)}. Opara launches operators bound by memory first. "
-        "Where that takes longer, the addition's blocks of 1,024 threads fill the multiprocessors "
-        "first. The convolution's blocks get room where these end first, crowd there, and stay."
+        "In the cases that take longer, the addition comes first, and its blocks of 1,024 threads "
+        "fill the multiprocessors. The convolutions' blocks then crowd the multiprocessors where "
+        "the addition's blocks end first."
     )
 
 

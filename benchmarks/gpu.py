@@ -324,7 +324,7 @@ class Bench:
         return worst
 
     def _add_peer(self, name: str, way: Callable[..., torch_gpu.Call]) -> None:
-        """Add a peer that runs the model in PyTorch, if it can and its outputs are right."""
+        """Add a peer that runs the model in PyTorch, unless it fails or its outputs are wrong."""
         why = torch_gpu.why_not()
         if why:
             self.report.not_run.append(f"{name}: {why}")

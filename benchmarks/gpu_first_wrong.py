@@ -54,7 +54,7 @@ def operator_samples(
 
     Returns
     -------
-    `described` of each result, by `sample_name`.
+    What `described` says of each result, by `sample_name`.
     """
     from tvm_interop.execution.cpu import as_tensor
 

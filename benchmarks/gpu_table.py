@@ -111,15 +111,16 @@ def section(report: Mapping[str, Any]) -> list[str]:
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """A Markdown paragraph: the fastest scheduler's time over sequential and PyTorch's time."""
+    """A Markdown paragraph: the fastest scheduler's time over sequential time and PyTorch's
+    time."""
     networks = {name: each["median_us"] for name, each in report["networks"].items()}
     gpu = report["machine"]["gpu"].split(",")[0]
     of_sequential = {n: _share(_best(us), us.get(FASTEST)) for n, us in networks.items()}
     of_graph = {n: _share(_best(us), us.get(GRAPH)) for n, us in networks.items()}
     return (
-        f"**On a GPU**, an {gpu}, in one CUDA graph. The fastest scheduler over sequential "
-        f"execution of the same kernels: {_listed(of_sequential)}. Over PyTorch in a CUDA graph: "
-        f"{_listed(of_graph)}."
+        f"**On a GPU**, an {gpu}, in one CUDA graph. Time of the fastest scheduler over that of "
+        f"sequential execution of the same kernels: {_listed(of_sequential)}. Over that of "
+        f"PyTorch in a CUDA graph: {_listed(of_graph)}."
     )
 
 

@@ -83,8 +83,9 @@ def _against_the_paper(networks: dict[str, Any]) -> str:
         network = networks[name]
         ours = {len(made["streams"]) for made in network["opara"].values()}
         parts.append(
-            f"For {name} the paper on Opara has {opara} streams, and {nimble} for Nimble. Here "
-            f"they are {' and '.join(map(str, sorted(ours)))}, and {network['nimble_streams']}."
+            f"For {name}, in the paper on Opara, Opara has {opara} streams and Nimble has "
+            f"{nimble}. Here Opara has {' and '.join(map(str, sorted(ours)))}, and Nimble has "
+            f"{network['nimble_streams']}."
         )
     return (
         " ".join(parts) + " The other networks of the paper are graphs of PyTorch's operators. TVM "

@@ -60,7 +60,7 @@ class _OneAtATime(Engine):
 
     def lanes(self, model: onnx.ModelProto, feed: Feed, number: int) -> list[Runner]:
         if number != 1:
-            raise ValueError(f"{self.name} runs once at a time, and {number} were asked for")
+            raise ValueError(f"{self.name} cannot do {number} runs at once: ask for 1")
         return [self.prepare(model, feed)]
 
 
@@ -118,7 +118,7 @@ class Torch(_OneAtATime):
         twin: Any = TorchTwin(model).eval()
         if not self._compiled:
             return twin
-        # Trace one graph of PyTorch's operators, so that inductor sees the network, not our loop.
+        # Trace one graph of PyTorch's operators, so that inductor does not see the twin's loop.
         with torch.no_grad():
             return make_fx(twin)(*inputs)
 

@@ -43,11 +43,11 @@ def _block() -> str:
             "the same kernels, the geometric mean over onnxruntime would be "
             f"{_mean_if_sequential(ran):.2f}.",
             f"**Schedules beside sequential execution.** These figures are from {machine(shipped)}"
-            f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks ship sequential "
-            f"there, because the speed check found no faster schedule. {ships} ship a schedule, "
-            f"and {'all' if len(ratios) == ships else len(ratios)} of these ran again for "
-            f"{shipped['rounds']} rounds. Faster than sequential execution, beyond the 95% "
-            f"interval of the ratio: {', '.join(named) or 'none'}. Slower: "
+            f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks run "
+            f"sequentially there, because the speed check found no faster schedule. {ships} run a "
+            f"schedule, and {'all' if len(ratios) == ships else len(ratios)} of these were timed "
+            f"again for {shipped['rounds']} rounds. Faster than sequential execution, beyond the "
+            f"95% interval of the ratio: {', '.join(named) or 'none'}. Slower: "
             f"{', '.join(map(short, slower)) or 'none'}.",
             "**Beside other programs.** One or two other programs computed on the same "
             f"{named_machine(busy['machine'])}. {beside['networks']} networks then took "

@@ -20,11 +20,11 @@ def networks(report: dict[str, Any]) -> list[str]:
         "`compile` chose a schedule or sequential execution. The *over* columns have our time over "
         f"the time of each other contestant, {_how(_ran(report))}. If `compile` "
         "chose sequential execution, ours and *ours, sequential* are the same program, and their "
-        "ratio shows noise; the geometric mean of that column is over the networks that ship a "
+        "ratio shows noise; the geometric mean of that column is over the networks with a "
         f"schedule. OpenVINO as installed computes in {_installed_type(report)} here; all other "
         "contestants compute in float32. *Noise* is the ratio of onnxruntime to itself. *Error* is "
         "our largest difference from onnxruntime's output, over the largest absolute value of that "
-        "output. The last column has the seconds that compiling took, with nothing known before.",
+        "output. The last column has the seconds that compiling took, with an empty cache.",
         _of_networks(report),
     ]
 
@@ -118,7 +118,7 @@ KINDS = {
 
 
 def where_it_pays(report: dict[str, Any]) -> list[str]:
-    """The section about the networks that ship a schedule, from `benchmarks.shipped_schedules`."""
+    """The section about the networks that `compile` gives a schedule, not sequential execution."""
     rows = sorted(report["rows"], key=lambda row: float(row["ratio"][RESTED]))
     means = [geometric([row["ratio"][kind] for row in rows]) for kind in (RESTED, BACK_TO_BACK)]
     cells = [shipped_cells(row) for row in rows]
@@ -127,13 +127,13 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
     noises = [row["noise"][RESTED] for row in rows]
     return [
         f"## Where a schedule ships\n\nMeasured by `python -m benchmarks.shipped_schedules FOLDER` "
-        f"on {machine(report)}. There {ships} of {len(report['ships'])} networks ship a schedule; "
-        f"the others ship sequential. {len(rows)} of the schedules ran in this measurement. The "
-        "*over sequential* columns have the "
-        "time of the schedule over the time of sequential execution of the same kernels, each in a "
-        f"process of its own, over {report['rounds']} rounds, with the 95% confidence interval. "
-        "Each turn begins after half a second of rest, or, *back to back*, at once. *Noise* is the "
-        "ratio of two processes of sequential execution with rests, and ranges from "
+        f"on {machine(report)}. There the artifacts of {ships} of {len(report['ships'])} networks "
+        f"run a schedule; the others run sequentially. {len(rows)} of the schedules "
+        "ran in this measurement. The *over sequential* columns have the time of the schedule over "
+        "the time of sequential execution of the same kernels, each in a process of its own, over "
+        f"{report['rounds']} rounds, with the 95% confidence interval. Each turn begins after half "
+        "a second of rest, or, *back to back*, at once. *Noise* is the ratio of two processes of "
+        "sequential execution with rests, and ranges from "
         f"{interval((min(noises), max(noises)), 2)}. With rests, {_beyond(rows, RESTED)}. Back to "
         f"back, {_beyond(rows, BACK_TO_BACK)}.",
         table(
@@ -314,13 +314,13 @@ def all_cores(report: dict[str, Any]) -> list[str]:
         "The columns *price* have the makespan of `ios-both`, over the makespan before and over "
         "that of sequential execution. These makespans come from latencies of stages that were "
         "measured again after the search. The columns *check* have the result of the speed check: "
-        "the time of the schedule over the time of sequential execution of the same operators. A "
-        "schedule whose ratio is **bold** ships. Otherwise sequential execution ships, which ran "
-        "whole operators before. The columns *time* have the undisturbed time of the artifact that "
-        "ships. *Pairs* has this time over the time before, from runs of the same rounds, with the "
-        "90% interval. *Noise* is the ratio of sequential execution to itself.\n\n"
-        f"Of {len(ran)} networks, {before} shipped a schedule of `ios-both` before, and {now} ship "
-        "one now. By pairs, the artifact that ships is faster than before, beyond the interval, on "
+        "the time of the schedule over the time of sequential execution of the same operators. The "
+        "artifact runs the schedule if the ratio is **bold**. Otherwise it runs sequentially, "
+        "before with whole operators. The columns *time* have the undisturbed time of the "
+        "artifact. *Pairs* has this time over the time before, from runs of the same rounds, with "
+        "the 90% interval. *Noise* is the ratio of sequential execution to itself.\n\n"
+        f"Of {len(ran)} artifacts, {before} ran a schedule of `ios-both` before, and {now} now. "
+        "By pairs, the artifact is faster than before, beyond the interval, on "
         f"{faster} networks, and slower on {slower}. The geometric mean of the ratios to before is "
         f"{prices:.2f} by prices and {times:.2f} by undisturbed times. The schedules of `auto`, "
         "the default, are the same as before: it merges nothing, and has always divided operators.",
@@ -335,7 +335,7 @@ def all_cores(report: dict[str, Any]) -> list[str]:
 
 
 def _check(row: dict[str, Any], name: str) -> str:
-    """The ratio of a speed check, in bold if the schedule ships; "sequential" without a check."""
+    """The ratio of a speed check, in bold if the schedule passed; "sequential" without a check."""
     if name not in row["checks"]:
         return "sequential"
     ratio = f"{row['checks'][name]:.2f}"

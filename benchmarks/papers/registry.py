@@ -101,7 +101,7 @@ def chosen(paper: str, name: str | None) -> list[Experiment]:
 
     Raises
     ------
-    ValueError: the paper has no such experiment; the message lists the ones it has.
+    ValueError: the paper has no such experiment; the message lists its experiments.
     """
     there = experiments(paper)
     if name is None:

@@ -10,7 +10,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def read(name: str) -> Any:
-    """The result file `name`: its path below `benchmarks/results`, without the ending."""
+    """The contents of a result file; `name` is its path in `benchmarks/results`, without
+    `.json`."""
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 

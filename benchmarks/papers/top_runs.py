@@ -328,7 +328,7 @@ def _shares(training: Any, parts: dict[str, tuple[tuple[str, str], ...]]) -> dic
 
 @experiment("top", "Overheads", "time of a decision and of a new graph", seconds=1)
 def overheads() -> Record:
-    """Reads the time of a decision, and makes the stages of a decision again."""
+    """Reads the time of a decision, and times the search for the stages of its combined blocks."""
     decision = cell("inference")
     measured = {row["policy"]: row for row in read("serving/top_measured")["rows"]}
     rebuild_s = max(_rebuild_seconds(seed) for seed in range(3))

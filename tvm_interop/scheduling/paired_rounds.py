@@ -159,8 +159,8 @@ class Confirmation:
     ----------
     sequential_us, scheduled_us: median times in microseconds.
     compared: time of the schedule relative to sequential execution.
-    noise_ratio: time of sequential execution relative to its second run in the same rounds. If this
-        ratio is below 1, its inverse.
+    noise_ratio: time of sequential execution relative to its second run in the same rounds, or the
+        inverse of this ratio if the ratio is below 1.
     """
 
     sequential_us: float

@@ -218,7 +218,7 @@ def trace_file(path: str | Path, models: Sequence[str]) -> Arrivals:
                 f"line {number} of `{path}` has a missing or invalid number: {error}"
             ) from None
         if read[-1][3] < 1:
-            raise InputError(f"line {number} of `{path}` has a batch below 1")
+            raise InputError(f"line {number} of `{path}` has a batch below 1; give 1 or more")
     read.sort(key=lambda row: row[0])
     columns = list(zip(*read, strict=True)) or [(), (), (), (), ()]
     return Arrivals(

@@ -122,7 +122,7 @@ def _schedulers() -> list[str]:
     parts.append(
         "### With operators merged\n\nA merged operator has another kernel than the operators "
         "that it replaces. `ios-merge` merges operators and runs nothing side by side. These "
-        "tables are older than the division of operators by schedulers that merge. In them a plan "
+        "tables were made when schedulers that merge did not divide operators yet. In them a plan "
         "with one stream (`sequential`, `ios-merge`) divides large operators over the cores. A "
         "plan with several streams (`ios`, `ios-both`) divides no operator, so each of its "
         "operators runs on one core. Today `ios-both` divides operators too, and the section "
@@ -148,8 +148,9 @@ def _contest(report: dict[str, Any]) -> str:
     ]
     head = (
         f"**{report['network'].replace('_merging', '')}**, {machine(report)}, "
-        f"{noise['rounds']} rounds. Baseline: {report['baseline']}; against itself "
-        f"{noise['ratio']:.3f} ({interval(noise['ratio_interval'], 3)})."
+        f"{noise['rounds']} rounds. The baseline is *{report['baseline']}*; a second "
+        f"measurement of it took {noise['ratio']:.3f} times as long "
+        f"({interval(noise['ratio_interval'], 3)})."
     )
     return head + "\n\n" + table(["", "median ms", "ratio", "95%", "beyond the noise"], rows)
 

@@ -103,8 +103,8 @@ def section(report: Mapping[str, Any]) -> list[str]:
         "It is given as a share of sequential execution with the same kernels, and as a share of "
         "the time of PyTorch in a CUDA graph. All times are in microseconds.",
         _absolute(networks),
-        "The schedulers, each as a share of sequential execution with the same kernels. *Folded* "
-        "is Opara with its streams combined into at most eight.",
+        "The time of each scheduler over that of sequential execution with the same kernels. "
+        "*Folded* is Opara with its streams combined into at most eight.",
         _shares(networks),
         " ".join(filter(None, (_checks(report), report["note"]))),
     ]  # fmt: skip

@@ -57,7 +57,7 @@ class Convolution:
         """The convolution as an ONNX model with random weights.
 
         Input and output are in NCHW layout. A runtime that uses another layout has to convert the
-        tensors, and its time includes that.
+        tensors, and its time includes the conversion.
         """
         rng = np.random.default_rng(0)
         height, width = self.kernel

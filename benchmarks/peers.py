@@ -118,7 +118,7 @@ class Torch(_OneAtATime):
         twin: Any = TorchTwin(model).eval()
         if not self._compiled:
             return twin
-        # Trace one graph of PyTorch's operators, so that inductor does not see the twin's loop.
+        # Trace one graph of PyTorch's operators, so that inductor does not see the loop in `twin`.
         with torch.no_grad():
             return make_fx(twin)(*inputs)
 

@@ -65,7 +65,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def wins(cells: dict[str, Any]) -> bool:
     """Whether trained agents serve clearly more requests of the mix than `auto` in any setting.
 
-    They do if the intervals of both do not overlap.
+    Clearly means that the intervals of the two do not overlap.
     """
     for place in {(row["device"], row["mix"]) for row in cells.values()}:
         here = [row for row in cells.values() if (row["device"], row["mix"]) == place]

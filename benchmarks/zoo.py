@@ -265,9 +265,9 @@ def means(ratios: Sequence[Mapping[str, float]]) -> str:
 
 
 def ratios_of_schedules(row: Row) -> dict[str, float]:
-    """The ratios of a network, without the ratio to sequential execution if ours runs sequentially.
+    """The ratios of a network, without the ratio to sequential execution if it has no schedule.
 
-    That ratio would compare a program with itself, and say nothing about schedules.
+    If our artifact runs sequentially, that ratio would compare a program with itself.
     """
     return {name: v for name, v in row.ratios.items() if name != SEQUENTIAL or row.scheduled}
 

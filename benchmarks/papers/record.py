@@ -155,7 +155,7 @@ def record_from(stored: Mapping[str, Any]) -> Record:
 
 
 def verdict(found: Record) -> str:
-    """One of `VERDICTS`: one check that does not hold makes the record contradict the paper.
+    """The verdict, one of `VERDICTS`. A record contradicts the paper if one of its checks fails.
 
     Raises
     ------

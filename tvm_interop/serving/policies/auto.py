@@ -287,7 +287,7 @@ class Auto(Policy):
             pass
         except Exception as error:
             self._error = error
-        took_s = time.thread_time()  # This thread does nothing but this decision.
+        took_s = time.thread_time()  # The thread does nothing else.
         self._rests_until_s = began_s + _REST * took_s
         self._log.append(
             (

@@ -67,16 +67,16 @@ def _calibration(report: dict[str, Any]) -> list[str]:
         f"of a wait between streams ({found.wait_us:.1f}). cuDNN's kernels are not known without a "
         "GPU, so their threads and registers are assumed (`benchmarks/paper_kernels.py`). A gap of "
         f"{GAP_US:.0f} us between two kernels of a stream is assumed too.",
-        f"The mean absolute percentage error is {_percent(errors['fitted'])} on these six times. "
-        f"On the ten times of {' and '.join(JUDGED_NETWORKS)}, which the fit has not seen, it is "
-        f"**{_percent(errors['judged'])}**. On the four times of the fitted networks whose "
-        f"schedules IOS searches for, it is {_percent(errors['searched'])}. One rule of the model "
-        "was chosen with all twenty times in view: a depthwise convolution waits for most of its "
-        "time, and leaves the arithmetic to other blocks. The start of the fit was chosen after "
-        "earlier fits, too. So the ten times are not wholly unseen. The fit is a coordinate "
-        "descent, and ends in a local optimum. The paper's times are those behind its Fig. 6, and "
-        "TensorRT's those behind Fig. 7. These figures show relative throughputs only; of the "
-        "times, the paper's text names 4.03 ms alone (Table 3).",
+        "The mean absolute percentage error on the six fitted times is "
+        f"{_percent(errors['fitted'])}. On the ten times of {' and '.join(JUDGED_NETWORKS)}, which "
+        f"the fit has not seen, it is **{_percent(errors['judged'])}**. On the four times of the "
+        f"fitted networks whose schedules IOS searches for, it is {_percent(errors['searched'])}. "
+        "One rule of the model was chosen with all twenty times in view: a depthwise convolution "
+        "waits for most of its time, and leaves the arithmetic to other blocks. The start of the "
+        "fit was chosen after earlier fits, too. So the ten times are not wholly unseen. The fit "
+        "is a coordinate descent, and ends in a local optimum. The paper's times are those behind "
+        "its Fig. 6, and TensorRT's those behind Fig. 7. These figures show relative throughputs "
+        "only; of the times, the paper's text names 4.03 ms alone (Table 3).",
         table(head, rows),
         _claims(ms),
     ]
@@ -172,10 +172,10 @@ def _beside_the_paper(found: list[Orders]) -> list[str]:
         for column in ("sequential_us", "nimble_us")
     ]
     return [
-        "How far is that from the paper? The next table has how many times faster Opara is, in the "
-        "paper and here. A launch order that saves 29% of the time is 1.41 times faster, and one "
-        "that saves 10.3% is 1.11 times faster. The paper's other order is depth first. The ids of "
-        "GoogLeNet go branch by branch too.",
+        "How far are these gains of Opara from the paper's? The next table has how many times "
+        "faster Opara is, in the paper and here. A launch order that saves 29% of the time is 1.41 "
+        "times faster, and one that saves 10.3% is 1.11 times faster. The paper's other order is "
+        "depth first. The ids of GoogLeNet go branch by branch too.",
         table(["", "paper", "TVM", "off by", "assumed", "off by"], cells),
         "On all its networks, the paper's Opara is up to 1.68 times faster than a sequential "
         "graph, and up to 1.29 times faster than Nimble. On "
@@ -242,7 +242,7 @@ def _fig_3(cases: list[Overlap]) -> list[str]:
         "", "in this order, us", "Opara's order", "best order", "Opara saves", "in the paper",
     ]  # fmt: skip
     return [
-        "### Fig. 3 of the paper on Opara\n\nThe figure shows that a kernel bound by arithmetic "
+        "### Fig. 3 of the paper on Opara\n\nFigure 3 shows that a kernel bound by arithmetic "
         "runs better beside a kernel bound by memory than beside another kernel bound by "
         "arithmetic. The paper does not say which graphs and tensors the figure has. Here "
         "three independent operators stand for each case: a convolution of GoogLeNet, and a ReLU "

@@ -302,7 +302,7 @@ def _busy_machine() -> list[str]:
     ]
     if any(row["contestant"] == _BEFORE for row in report["rows"]):
         parts += [
-            "In the next table, the same runs are compared with an earlier release of ours "
+            "The next table compares these runs of ours with runs of an earlier release of ours "
             f"({report['before']}):",
             _busy_table(report, _BEFORE),
         ]

@@ -39,8 +39,8 @@ def _block() -> str:
             f"**Beside other runtimes.** We measured {len(ran)} exported networks on "
             f"{machine(zoo)}, at batch 1 in float32. A ratio below 1 means that we are faster:",
             table(["our time over that of", "geometric mean", "least", "most"], rows),
-            "Kernels and memory layouts make most of this difference: with sequential execution of "
-            "the same kernels, the geometric mean over onnxruntime would be "
+            "Most of our lead over onnxruntime comes from kernels and memory layouts: with "
+            "sequential execution of the same kernels, the geometric mean would be "
             f"{_mean_if_sequential(ran):.2f}.",
             f"**Schedules beside sequential execution.** These figures are from {machine(shipped)}"
             f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks run "

@@ -48,7 +48,7 @@ class Row:
     median_us: median microseconds of the schedule and of sequential execution.
     ratio, interval: time of the schedule over the time of sequential execution, with the 95%
         confidence interval.
-    noise, noise_interval: the same for two processes of sequential execution.
+    noise, noise_interval: ratio and interval of two processes of sequential execution.
     """
 
     network: str

@@ -32,9 +32,9 @@ def networks(report: dict[str, Any]) -> list[str]:
 def other_kinds(report: dict[str, Any]) -> list[str]:
     """The section with networks of kinds that the section of `networks` does not have."""
     return [
-        "## Networks of other kinds\n\nExported by `torch.onnx.export`, and measured in the same "
-        f"way on {machine(report)}: single steps of decoders, state spaces, attention on graphs, "
-        "sound, volumes, detection and segmentation. OpenVINO as installed computes in "
+        "## Networks of other kinds\n\nExported by `torch.onnx.export`, and measured like the "
+        f"networks above, on {machine(report)}: single steps of decoders, state spaces, attention "
+        "on graphs, sound, volumes, detection and segmentation. OpenVINO as installed computes in "
         f"{_installed_type(report)} here.",
         _of_networks(report),
     ]
@@ -310,17 +310,17 @@ def all_cores(report: dict[str, Any]) -> list[str]:
         "time when it began. On a busy machine, prices are more reliable than times and checks, "
         "and the checks find a gain less often. `ios-both` now divides each large operator over "
         "all cores, merged operators too. *Before*, the schedulers that merge left operators "
-        "whole, so an operator that ran alone in a plan with several streams used one core.\n\n"
-        "The columns *price* have the makespan of `ios-both`, over the makespan before and over "
-        "that of sequential execution. These makespans come from latencies of stages that were "
-        "measured again after the search. The columns *check* have the result of the speed check: "
-        "the time of the schedule over the time of sequential execution of the same operators. The "
-        "artifact runs the schedule if the ratio is **bold**. Otherwise it runs sequentially, "
-        "before with whole operators. The columns *time* have the undisturbed time of the "
-        "artifact. *Pairs* has this time over the time before, from runs of the same rounds, with "
-        "the 90% interval. *Noise* is the ratio of sequential execution to itself.\n\n"
-        f"Of {len(ran)} artifacts, {before} ran a schedule of `ios-both` before, and {now} now. "
-        "By pairs, the artifact is faster than before, beyond the interval, on "
+        "whole, so an operator that ran alone in a plan with several streams used one core.\n\nThe "
+        "columns *price* have the makespan of `ios-both`, over its makespan before the change and "
+        "over the makespan of sequential execution. These makespans come from latencies of stages "
+        "that were measured again after the search. The columns *check* have the result of the "
+        "speed check: the time of the schedule over the time of sequential execution of the same "
+        "operators. The artifact runs the schedule if the ratio is **bold**. Otherwise it runs "
+        "sequentially, before with whole operators. The columns *time* have the undisturbed time "
+        "of the artifact. *Pairs* has this time over the time before, from runs of the same "
+        "rounds, with the 90% interval. *Noise* is the ratio of sequential execution to "
+        f"itself.\n\nOf {len(ran)} artifacts, {before} ran a schedule of `ios-both` before, and "
+        f"{now} run one now. By pairs, the artifact is faster than before, beyond the interval, on "
         f"{faster} networks, and slower on {slower}. The geometric mean of the ratios to before is "
         f"{prices:.2f} by prices and {times:.2f} by undisturbed times. The schedules of `auto`, "
         "the default, are the same as before: it merges nothing, and has always divided operators.",

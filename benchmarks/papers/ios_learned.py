@@ -101,7 +101,8 @@ def measured_at(found: dict[str, Any], *parts: str) -> str:
 
 
 def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
-    """Check that each scheduler measures less, and that its schedule is not clearly slower.
+    """Check that each scheduler measures less when it predicts, and that its schedule is not
+    slower.
 
     Parameters
     ----------

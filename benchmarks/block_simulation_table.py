@@ -125,17 +125,17 @@ def _orders(found: list[Orders]) -> list[str]:
         "orders", "no less than", "found no room",
     ]  # fmt: skip
     return [
-        "### Opara's launch order\n\nEach network is one CUDA graph, in which kernels are "
-        f"launched {GRAPH_LAUNCH_US:.0f} us apart, which is our own assumption. `TVM` stands for "
-        "the kernels and demands of the section above. `assumed` stands for the schedule units of "
-        "the IOS paper with the kernels that are assumed of cuDNN. The efficiency is the one that "
+        "### Opara's launch order\n\nEach network is one CUDA graph, in which kernels are launched "
+        f"{GRAPH_LAUNCH_US:.0f} us apart, which is our own assumption. `TVM` stands for the "
+        "kernels and demands of the section above. `assumed` stands for the schedule units of the "
+        "IOS paper with the kernels that cuDNN is assumed to run. The efficiency is the one that "
         "was fitted on the V100. *Opara* is the time with the paper's launch order. The other "
-        "columns are ratios to it: above 1, Opara is faster. *By ids* has Opara's streams along "
-        "the order of the ids. *Random* orders are topological, drawn with the seed "
-        f"{SEED}, and their streams are Opara's. *No less than* is the longest path, or all "
-        "arithmetic or all traffic, if that is longer. *Found no room* is the share of operators "
-        "that were ready and had to wait for other kernels' blocks. Kernels for the RTX 2080 "
-        "SUPER are assumed to take the registers of sm_80.",
+        "columns are ratios to it: above 1, Opara is faster. *By ids* has Opara's streams, "
+        "launched in the order of the ids. *Random* orders are topological, drawn with the seed "
+        f"{SEED}, and their streams are Opara's. *No less than* is a lower bound: the longest "
+        "path, all arithmetic or all traffic, whichever takes longest. *Found no room* is the "
+        "share of operators that were ready and had to wait for other kernels' blocks. Kernels for "
+        "the RTX 2080 SUPER are assumed to take the registers of sm_80.",
         table(head, rows),
         _does_it_matter(found),
         *_beside_the_paper(found),

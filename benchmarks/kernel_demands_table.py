@@ -47,7 +47,7 @@ def section(report: dict[str, Any]) -> list[str]:
         "least, the median and the most of all operators. *By registers* and *by threads* count "
         "the operators whose blocks are limited by these. *Within a wave* counts the operators "
         "whose blocks all fit on the GPU at once, so that other operators may find room. *Moved* "
-        "counts the operators that Opara launches at another place than their ids have.",
+        "counts the operators whose place in Opara's launch order differs from their id.",
         table(head, rows),
         _against_the_paper(networks),
         _example(networks[_EXAMPLE]),

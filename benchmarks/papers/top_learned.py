@@ -327,7 +327,7 @@ def figure_23() -> Record:
 
 @experiment("top", "Figure 25", "stages and groups by batch", seconds=10)
 def figure_25() -> Record:
-    """Reads the mean number of stages by batch, and adds the numbers for the paper's network."""
+    """Reads the mean number of stages by batch, and adds those of the paper's scheduler `gpg`."""
     found = cell("graphs-by-batch")
     batches = (1, 4, 16, 64)
     schedulers = ("gpg", "gpg-scored", "ios", "greedy")

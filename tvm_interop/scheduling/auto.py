@@ -267,7 +267,7 @@ def _time_to_search(budget: Budget, time_budget_s: float, runs: bool, worth: flo
     Parameters
     ----------
     runs: whether schedules are run afterwards.
-    worth: see `_worth`.
+    worth: share of the usual search time to spend (`_worth`).
     """
     if not runs:
         return budget.share(1.0)

@@ -88,7 +88,7 @@ def _introduction(cells: dict[str, Any]) -> str:
         rows = [row for row in trained if row["config"] == config]
         steps = sorted({(row["steps"], row["gpg_steps"], row["share"]) for row in rows})
         told = " and ".join(
-            f"{agents} steps of the agents and {gpg} of GPG ({share:.0%} of the configuration's)"
+            f"{agents} steps of the agents and {gpg} of GPG ({share:.0%} of the configured steps)"
             for agents, gpg, share in steps
         )
         count = f"{len(rows)} training{'s' if len(rows) > 1 else ''}"

@@ -246,12 +246,12 @@ def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [
         "## Compiling\n\nMeasured by `python -m benchmarks.compile_time FOLDER [--again]` on a "
         "quiet machine. Each compilation has a process of its own. A *cold* compilation starts "
-        "with nothing known. A *warm* compilation repeats it with everything that the cold one has "
-        "measured and built. The columns *before* are of the code before compiling was made "
-        "faster; they were not measured in the same hour as the others. *The same* says whether "
-        "the cold and the warm artifact are the same, with kernels compared byte by byte. *Chosen "
-        "alike* is the share of operators that got the same kernel in two cold compilations; only "
-        "some networks were compiled cold twice.",
+        "with an empty latency database. A *warm* compilation repeats it with everything that the "
+        "cold one has measured and built. The columns *before* are of the code before compiling "
+        "was made faster; they were not measured in the same hour as the others. *The same* says "
+        "whether the cold and the warm artifact are the same, with kernels compared byte by byte. "
+        "*Chosen alike* is the share of operators that got the same kernel in two cold "
+        "compilations; only some networks were compiled cold twice.",
         table([*head, "chosen alike"], cells),
     ]
 
@@ -310,21 +310,22 @@ def all_cores(report: dict[str, Any]) -> list[str]:
         f"{machine(report)}. Other programs took {report['machine']['busy']:.0%} of the processor "
         "time when it began. On a busy machine, prices are more reliable than times and checks, "
         "and the checks find a gain less often. `ios-both` now divides each large operator over "
-        "all cores, merged operators too. *Before*, the schedulers that merge left operators "
-        "whole, so an operator that ran alone in a plan with several streams used one core.\n\nThe "
-        "columns *price* have the makespan of `ios-both`, over its makespan before the change and "
-        "over the makespan of sequential execution. These makespans come from latencies of stages "
-        "that were measured again after the search. The columns *check* have the result of the "
-        "speed check: the time of the schedule over the time of sequential execution of the same "
-        "operators. The artifact runs the schedule if the ratio is **bold**. Otherwise it runs "
-        "sequentially, before with whole operators. The columns *time* have the undisturbed time "
-        "of the artifact. *Pairs* has this time over the time before, from runs of the same "
-        "rounds, with the 90% interval. *Noise* is the ratio of sequential execution to "
-        f"itself.\n\nOf {len(ran)} artifacts, {before} ran a schedule of `ios-both` before, and "
-        f"{now} run one now. By pairs, the artifact is faster than before, beyond the interval, on "
-        f"{faster} networks, and slower on {slower}. The geometric mean of the ratios to before is "
-        f"{prices:.2f} by prices and {times:.2f} by undisturbed times. The schedules of `auto`, "
-        "the default, are the same as before: it merges nothing, and has always divided operators.",
+        "all cores, merged operators too. *Before* this change, schedulers that merge operators "
+        "did not divide them, so an operator that ran alone in a plan with several streams used "
+        "one core.\n\nThe columns *price* have the makespan of `ios-both`, over its makespan "
+        "before the change and over the makespan of sequential execution. These makespans come "
+        "from latencies of stages that were measured again after the search. The columns *check* "
+        "have the result of the speed check: the time of the schedule over the time of sequential "
+        "execution of the same operators. The artifact runs the schedule if the ratio is **bold**. "
+        "Otherwise it runs sequentially, before with whole operators. The columns *time* have the "
+        "undisturbed time of the artifact. *Pairs* has this time over the time before, from runs "
+        "of the same rounds, with the 90% interval. *Noise* is the ratio of sequential execution "
+        f"to itself.\n\nOf {len(ran)} artifacts, {before} ran a schedule of `ios-both` before the "
+        f"change, and {now} after it. By pairs, the artifact is faster than before, beyond the "
+        f"interval, on {faster} networks, and slower on {slower}. The geometric mean of the ratios "
+        f"to before is {prices:.2f} by prices and {times:.2f} by undisturbed times. The schedules "
+        "of `auto`, the default, are the same as before: it merges nothing, and has always divided "
+        "operators.",
         table(
             [
                 "", "merged", "price, over before", "price, over sequential", "check before",

@@ -134,5 +134,6 @@ def test_the_table_of_all_cores_says_what_ships() -> None:
     assert cells["tv_one"][7:] == ["0.81 (0.70 to 0.90)", "1.10"]
     assert cells["tv_two"][4] == "sequential"
     assert "tv_three" not in cells
-    assert "Of 2 artifacts, 0 ran a schedule of `ios-both` before, and 1 run one now" in text
+    assert "Of 2 artifacts, 0 ran a schedule of `ios-both` before the change" in text
+    assert "before the change, and 1 after it" in text
     assert "on 1 networks, and slower on 0" in text

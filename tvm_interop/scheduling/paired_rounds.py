@@ -101,7 +101,7 @@ class PairedRatio:
 
     @property
     def seems_faster(self) -> bool:
-        """Whether `ratio` by itself says that the first contestant is more than 1% faster."""
+        """Whether `ratio` alone, without its interval, says that the first is over 1% faster."""
         return self.ratio < 1 - LEAST_GAIN
 
 

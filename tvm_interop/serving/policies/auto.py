@@ -275,7 +275,7 @@ class Auto(Policy):
     def _simulate(
         self, observed: Observed, arrivals: Arrivals, seconds: float, reason: str
     ) -> None:
-        """Correct the beliefs and choose a policy, in the background thread."""
+        """Correct the assumptions about the device, and choose a policy, in the background."""
         began_s = time.monotonic()
         self._pace = Pace(_SHARE)
         if self._is_closed:

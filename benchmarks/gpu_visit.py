@@ -58,7 +58,7 @@ _DIE_WITH_PARENT = 1
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the visit.
+    """One step of the visit, in which the bundle's programs run on a machine with a GPU.
 
     Attributes
     ----------

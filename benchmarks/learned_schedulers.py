@@ -146,7 +146,7 @@ def _measured(store: LatencyStore) -> tuple[int, int]:
 
 
 def by_network(folder: Path) -> list[dict[str, Any]]:
-    """`multi-gpu` on two simulated GPUs, for each network."""
+    """The results of `on_two_gpus` for each network."""
     return [on_two_gpus(network) for network in SIMULATED]
 
 

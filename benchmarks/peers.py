@@ -55,7 +55,7 @@ class _OneAtATime(Engine):
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
         """Prepare to run `model` on `feed`, and return a function that runs it once.
 
-        May set `self.setting`, a description that is printed beside the results.
+        A subclass may set `self.setting`, a description that is printed beside the results.
         """
 
     def lanes(self, model: onnx.ModelProto, feed: Feed, number: int) -> list[Runner]:

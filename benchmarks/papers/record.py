@@ -167,5 +167,5 @@ def verdict(found: Record) -> str:
         return REPRODUCED
     if not found.why:
         failed = [check.what for check in found.checks if not check.holds]
-        raise ValueError(f"these checks do not hold, and `why` is empty: {failed}")
+        raise ValueError(f"these checks do not hold; give the reason in `why`: {failed}")
     return CONTRADICTED

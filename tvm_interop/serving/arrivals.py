@@ -129,7 +129,7 @@ def on_off(
     _check(rates, seconds)
     _check([on_s, off_s], seconds)
     if on_s == 0:
-        raise InputError("`on_s` is 0; nothing would ever arrive")
+        raise InputError("`on_s` is 0, so nothing would ever arrive; give a number above 0")
     rng = np.random.default_rng(seed)
     times = []
     for rate in rates:

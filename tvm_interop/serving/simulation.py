@@ -234,7 +234,8 @@ class _Simulator:
             waiting.remove(request)
         except ValueError:
             raise InputError(
-                f"policy `{self._policy.name}` starts request {request.id}, which is not waiting"
+                f"policy `{self._policy.name}` starts request {request.id}, which is not waiting; "
+                "start only waiting requests"
             ) from None
 
     def _end(self, number: int) -> None:

@@ -22,10 +22,10 @@ SAMPLES_FILE = "operators.npz"
 
 
 def described(array: np.ndarray) -> np.ndarray:
-    """The stored facts about a result: its largest absolute value, some of its values, and means
-    of its parts.
+    """The stored facts about a result.
 
-    A fault in any part of the result changes a mean, unless the fault is small or cancels out.
+    They are its largest absolute value, some of its values, and means of its parts. A fault in any
+    part of the result changes a mean, unless the fault is small or cancels out.
     """
     flat = array.reshape(-1).astype(np.float64)
     if flat.size == 0:

@@ -147,7 +147,8 @@ class World:
 def figures_of(run: ServingRun, mix: tuple[float, ...]) -> dict[str, Any]:
     """The results of a run: throughput, throughput of the mix, latency, variance, utilisation.
 
-    The throughput of the mix counts only requests that make up whole mixes.
+    The throughput of the mix counts only requests that make up whole mixes. The variance is that of
+    the queue lengths.
     """
     shares = np.array(mix) / sum(mix)
     return {

@@ -157,11 +157,10 @@ def serving_cell(
 
 
 def search_cell(place: Place, method: str, calls: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Search with as many calls of the simulator as a training of our agents, under the same
-    conditions.
+    """Search under the conditions of a training of our agents.
 
-    Each call begins with empty queues, and its value is the rate of requests in whole mixes.
-    `greedy` makes the stages.
+    Search and training make equally many calls of the simulator. Each call of the search begins with
+    empty queues, and its value is the rate of requests in whole mixes. `greedy` makes the stages.
     """
     made = TopTraining(place.programs(), place.load(), replace(OURS, episode=1), folder)
     process = made.process("greedy")

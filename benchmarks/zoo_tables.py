@@ -30,8 +30,7 @@ def networks(report: dict[str, Any]) -> list[str]:
 
 
 def other_kinds(report: dict[str, Any]) -> list[str]:
-    """The section about further networks, of kinds that the section of `networks` does not
-    cover."""
+    """The section about kinds of networks that the section of `networks` does not cover."""
     return [
         "## Networks of other kinds\n\nExported by `torch.onnx.export`, and measured like the "
         f"networks above, on {machine(report)}: single steps of decoders, state spaces, attention "

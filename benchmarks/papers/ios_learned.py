@@ -101,8 +101,7 @@ def measured_at(found: dict[str, Any], *parts: str) -> str:
 
 
 def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
-    """Check that each scheduler measures less when it predicts, and that its schedule is not
-    slower.
+    """Check that prediction saves each scheduler measurements, without a slower schedule.
 
     Parameters
     ----------
@@ -120,8 +119,7 @@ def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
 
 
 def _share(counts: dict[str, int]) -> float:
-    """The number of measurements of the search that predicts most latencies, divided by the number
-    of the search that measures all."""
+    """The number of measurements with most latencies predicted, over the number with none."""
     return counts["few"] / counts["full"]
 
 
@@ -175,8 +173,7 @@ def _choices(rows: list[dict[str, Any]]) -> Table:
 
 
 def target_table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """The errors of predictions for a target, learned from another target and from its own
-    samples."""
+    """The errors of predictions for a target, with and without samples of another target."""
     head = [
         "", "of its own", "error, from both", "from its own alone", "rank correlation, from both",
         "from its own alone",

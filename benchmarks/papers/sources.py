@@ -10,8 +10,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def read(name: str) -> Any:
-    """The contents of a result file; `name` is its path in `benchmarks/results`, without
-    `.json`."""
+    """The contents of the result file `benchmarks/results/NAME.json`."""
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 

@@ -149,7 +149,7 @@ def figure_15() -> Record:
 
 @experiment("top", "Figure 16", "how much of the GPU is used", seconds=1)
 def figure_16() -> Record:
-    """Reads the utilisation with one model and with three models."""
+    """Compares TOP's use of the GPU with that of IOS (one model) and of POS (three models)."""
     single, multi = cell("single-policies"), cell("policies-0.03")
     agents_1 = mean(seeds("single-mended", 2), "utilisation")
     agents_3 = mean(seeds("maddpg-small", 5), "utilisation")

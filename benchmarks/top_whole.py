@@ -159,8 +159,9 @@ def serving_cell(
 def search_cell(place: Place, method: str, calls: int, seed: int, folder: Path) -> dict[str, Any]:
     """Search under the conditions of a training of our agents.
 
-    Search and training make equally many calls of the simulator. Each call of the search begins with
-    empty queues, and its value is the rate of requests in whole mixes. `greedy` makes the stages.
+    Search and training make equally many calls of the simulator. Each call of the search begins
+    with empty queues, and its value is the rate of requests in whole mixes. `greedy` makes the
+    stages.
     """
     made = TopTraining(place.programs(), place.load(), replace(OURS, episode=1), folder)
     process = made.process("greedy")

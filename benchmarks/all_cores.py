@@ -7,11 +7,11 @@ compiled twice in a process of its own. In the first compilation operators are d
 for all cores, as `tvm_interop.compile` divides them. In the second no operator is divided
 (`CompileOptions(parts=1)`), so that each operator of a schedule with several streams runs on one
 core. `ios-both` makes a schedule in each compilation. The speed check runs each schedule against
-sequential execution of its own compilation. If the schedule is faster, it ships: the artifact
-contains it. If not, sequential execution ships.
+sequential execution of its own compilation. If the schedule is faster, the artifact of the
+compilation contains it. If not, the artifact runs sequentially.
 
-Then the artifacts that ship run in interleaved rounds. Sequential execution of the first
-compilation takes part twice. A time is the median of the runs that other programs did not delay
+Then the two artifacts run in interleaved rounds. Sequential execution of the first compilation
+takes part twice. A time is the median of the runs that other programs did not delay
 (`latency.estimate.undisturbed`). The ratio of two contestants comes from pairs of runs of the same
 round, with the 90% interval of a signed-rank test.
 """
@@ -56,15 +56,15 @@ class Row:
     prices_us: the makespan of `ios-both` in each compilation, and of sequential execution with
         divided operators, in microseconds. A makespan is the sum of the latencies of the stages,
         which were measured once more after the search.
-    ships: whether the schedule of `ios-both` ships, by compilation.
+    ships: whether the artifact contains the schedule of `ios-both`, by compilation.
     checks: the result of each speed check, by compilation: the time of the schedule over the time
         of sequential execution in the same compilation. There is no entry if `ios-both` chose
         sequential execution.
-    us: microseconds of the artifacts that ship, and of sequential execution twice, in undisturbed
-        runs.
-    ratios: the time of the artifact that ships with all cores, over the time of each other
-        contestant, from pairs of runs. The entry `sequential, again` has the ratio of sequential
-        execution to itself.
+    us: microseconds of the artifact of each compilation, and of sequential execution twice, in
+        undisturbed runs.
+    ratios: the time of the artifact with divided operators, over the time of each other contestant,
+        from pairs of runs. The entry `sequential, again` has the ratio of sequential execution to
+        itself.
     intervals: 90% interval of each ratio.
     """
 

@@ -1,11 +1,11 @@
-"""Compares attention as one operator with its three operators in oneDNN, size by size.
+"""Compares attention as one operator with the same work as three operators of oneDNN.
 
     python -m benchmarks.attention
 
-Both forms run on one core, in interleaved rounds: the operator `attention`, and a matrix product, a
-softmax and a matrix product, one after the other. The three operators take part twice, and the
-ratio of their two times is the noise. The errors are the largest differences from attention in
-double precision, relative to the largest result, for normally distributed numbers.
+For each size, both forms run on one core, in interleaved rounds: the operator `attention`, and a
+matrix product, a softmax and a matrix product, one after the other. The three operators take part
+twice, and the ratio of their two times is the noise. The errors are the largest differences from
+attention in double precision, relative to the largest result, for normally distributed numbers.
 
 `FEWEST_SCORES` and `MOST_NUMBERS` in `lowering/recognise/attention.py` come from this table.
 """

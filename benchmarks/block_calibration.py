@@ -3,8 +3,8 @@
 The simulated runs are those of the paper: its networks on a V100, in the five schedules of its
 section 6.1. The data sheet, the limits of a multiprocessor and the blocks assumed in
 `paper_kernels` are fixed. Five parameters (`Parameters`) are fitted to Inception-V3 and RandWire in
-three of the schedules: those that need no search for stages with groups side by side
-(`FITTED_FORMS`). The fit never sees SqueezeNet and NASNet-A.
+three of the schedules (`FITTED_FORMS`). These three need no search for stages whose groups run side
+by side. The fit never sees SqueezeNet and NASNet-A.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def fit(networks: Mapping[str, PaperGraph]) -> tuple[Parameters, float]:
 
 
 def fitted_error(networks: Mapping[str, PaperGraph], found: Parameters) -> float:
-    """Mean absolute percentage error on the fitted half, as a share."""
+    """Mean relative error on the times to which the parameters are fitted; 0.1 is 10%."""
     return mean_error(
         {
             (name, form): simulated_ms(networks[name], found, form)
@@ -135,7 +135,7 @@ def fitted_error(networks: Mapping[str, PaperGraph], found: Parameters) -> float
 
 
 def mean_error(simulated: Mapping[tuple[str, str], float]) -> float:
-    """Mean of |simulated - published| / published over (network, form), as a share."""
+    """Mean of |simulated - published| / published over the pairs (network, form)."""
     errors = [
         abs(ms / PAPER_MS[name][FORMS.index(form)] - 1) for (name, form), ms in simulated.items()
     ]

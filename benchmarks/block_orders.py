@@ -66,7 +66,7 @@ class Orders:
 
     Attributes
     ----------
-    made_by: as in `Subject`.
+    made_by: `TVM`, or `assumed` for kernels of `paper_kernels`.
     launch_us: microseconds from one launch to the next.
     least_us: lower bound of any schedule: the largest of the times of the longest path, of all
         launches, of all arithmetic and of all memory traffic.
@@ -182,7 +182,7 @@ def orders_of(subject: Subject, count: int = ORDERS) -> Orders:
 
 
 def along(graph: OpGraph, priorities: Sequence[float]) -> Schedule:
-    """Opara's streams, launched by priority: the ready operator with the least one comes next.
+    """Opara's streams, launched by priority: the ready operator of least priority comes next.
 
     Algorithm 2 of the paper on Opara launches in this order if no operator is bound by memory and
     the priorities are the operators' demands for resources.
@@ -228,7 +228,7 @@ def queued_share(
 
 @dataclass(frozen=True)
 class Overlap:
-    """A case of Fig. 3 of the paper on Opara, on one GPU.
+    """A case of Fig. 3 of the paper on Opara (a few operators and their order), on one GPU.
 
     Attributes
     ----------

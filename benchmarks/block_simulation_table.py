@@ -67,16 +67,16 @@ def _calibration(report: dict[str, Any]) -> list[str]:
         f"of a wait between streams ({found.wait_us:.1f}). cuDNN's kernels are not known without a "
         "GPU, so their threads and registers are assumed (`benchmarks/paper_kernels.py`). A gap of "
         f"{GAP_US:.0f} us between two kernels of a stream is assumed too.",
-        f"The mean absolute percentage error is {_percent(errors['fitted'])} on these six times. "
-        f"On the ten times of {' and '.join(JUDGED_NETWORKS)}, which the fit has not seen, it is "
-        f"**{_percent(errors['judged'])}**. On the four times of the fitted networks whose "
-        f"schedules IOS searches for, it is {_percent(errors['searched'])}. One rule of the model "
-        "was chosen with all twenty times in view: a depthwise convolution waits for most of its "
-        "time, and leaves the arithmetic to other blocks. The start of the fit was chosen after "
-        "earlier fits, too. So the ten times are not wholly unseen. The fit is a coordinate "
-        "descent, and ends in a local optimum. The paper's times are those behind its Fig. 6, and "
-        "TensorRT's those behind Fig. 7. These figures show relative throughputs only; of the "
-        "times, the paper's text names 4.03 ms alone (Table 3).",
+        "The mean absolute percentage error on the six fitted times is "
+        f"{_percent(errors['fitted'])}. On the ten times of {' and '.join(JUDGED_NETWORKS)}, which "
+        f"the fit has not seen, it is **{_percent(errors['judged'])}**. On the four times of the "
+        f"fitted networks whose schedules IOS searches for, it is {_percent(errors['searched'])}. "
+        "One rule of the model was chosen with all twenty times in view: a depthwise convolution "
+        "waits for most of its time, and leaves the arithmetic to other blocks. The start of the "
+        "fit was chosen after earlier fits, too. So the ten times are not wholly unseen. The fit "
+        "is a coordinate descent, and ends in a local optimum. The paper's times are those behind "
+        "its Fig. 6, and TensorRT's those behind Fig. 7. These figures show relative throughputs "
+        "only; of the times, the paper's text names 4.03 ms alone (Table 3).",
         table(head, rows),
         _claims(ms),
     ]
@@ -125,17 +125,17 @@ def _orders(found: list[Orders]) -> list[str]:
         "orders", "no less than", "found no room",
     ]  # fmt: skip
     return [
-        "### Opara's launch order\n\nEach network is one CUDA graph, in which kernels are "
-        f"launched {GRAPH_LAUNCH_US:.0f} us apart, which is our own assumption. `TVM` stands for "
-        "the kernels and demands of the section above. `assumed` stands for the schedule units of "
-        "the IOS paper with the kernels that are assumed of cuDNN. The efficiency is the one that "
+        "### Opara's launch order\n\nEach network is one CUDA graph, in which kernels are launched "
+        f"{GRAPH_LAUNCH_US:.0f} us apart, which is our own assumption. `TVM` stands for the "
+        "kernels and demands of the section above. `assumed` stands for the schedule units of the "
+        "IOS paper with the kernels that cuDNN is assumed to run. The efficiency is the one that "
         "was fitted on the V100. *Opara* is the time with the paper's launch order. The other "
-        "columns are ratios to it: above 1, Opara is faster. *By ids* has Opara's streams along "
-        "the order of the ids. *Random* orders are topological, drawn with the seed "
-        f"{SEED}, and their streams are Opara's. *No less than* is the longest path, or all "
-        "arithmetic or all traffic, if that is longer. *Found no room* is the share of operators "
-        "that were ready and had to wait for other kernels' blocks. Kernels for the RTX 2080 "
-        "SUPER are assumed to take the registers of sm_80.",
+        "columns are ratios to it: above 1, Opara is faster. *By ids* has Opara's streams, "
+        "launched in the order of the ids. *Random* orders are topological, drawn with the seed "
+        f"{SEED}, and their streams are Opara's. *No less than* is a lower bound: the longest "
+        "path, all arithmetic or all traffic, whichever takes longest. *Found no room* is the "
+        "share of operators that were ready and had to wait for other kernels' blocks. Kernels for "
+        "the RTX 2080 SUPER are assumed to take the registers of sm_80.",
         table(head, rows),
         _does_it_matter(found),
         *_beside_the_paper(found),
@@ -172,18 +172,19 @@ def _beside_the_paper(found: list[Orders]) -> list[str]:
         for column in ("sequential_us", "nimble_us")
     ]
     return [
-        "How far is that from the paper? The next table has how many times faster Opara is, in the "
-        "paper and here. A launch order that saves 29% of the time is 1.41 times faster, and one "
-        "that saves 10.3% is 1.11 times faster. The paper's other order is depth first. The ids of "
-        "GoogLeNet go branch by branch too.",
+        "How far are these gains of Opara from the paper's? The next table has how many times "
+        "faster Opara is, in the paper and here. A launch order that saves 29% of the time is 1.41 "
+        "times faster, and one that saves 10.3% is 1.11 times faster. The paper's other order is "
+        "depth first. The ids of GoogLeNet go branch by branch too.",
         table(["", "paper", "TVM", "off by", "assumed", "off by"], cells),
         "On all its networks, the paper's Opara is up to 1.68 times faster than a sequential "
         "graph, and up to 1.29 times faster than Nimble. On "
-        f"{', '.join(_NETWORKS_OF_OPARA)} it is up to {best[0]:.2f} and {best[1]:.2f} times faster "
-        "here. So running side by side saves more here than in the paper, and the launch order "
-        "saves less. Likely reasons are these. PyTorch runs several kernels where TVM runs one, so "
-        "more of its kernels are ready at once and compete for room. The simulator has no caches, "
-        "in which kernels disturb each other. The time of its blocks never varies.",
+        f"{', '.join(_NETWORKS_OF_OPARA)} it is here up to {best[0]:.2f} times faster than a "
+        f"sequential graph, and up to {best[1]:.2f} times faster than Nimble. So running side by "
+        "side saves more here than in the paper, and the launch order saves less. Likely reasons "
+        "are these. PyTorch runs several kernels where TVM runs one, so more of its kernels are "
+        "ready at once and compete for room. The simulator has no caches, in which kernels disturb "
+        "each other. The time of its blocks never varies.",
     ]
 
 
@@ -211,9 +212,10 @@ def _does_it_matter(found: list[Orders]) -> str:
         f"{_named(gains[-1])}, {_saved(gains[-1])} of the time. It saves least on "
         f"{_named(gains[0])}, {_saved(gains[0])}. The worst random order takes "
         f"{_gap(spread[-1])} longer than the best on {_named(spread[-1])}, and {_gap(spread[0])} "
-        f"on {_named(spread[0])}. On {len(small)} of {len(found)} rows the two are within 1%. "
-        f"There, on average, {_percent(room)} of the operators found no room when they were ready, "
-        f"against {_percent(full)} on the other rows. An order matters only where kernels wait for "
+        f"on {_named(spread[0])}. On {len(small)} of {len(found)} rows the best and the worst "
+        "random order are within 1%. On these rows, on average, "
+        f"{_percent(room)} of the operators found no room when they were ready, against "
+        f"{_percent(full)} on the other rows. An order matters only where kernels wait for "
         "room, or where launches take longer than the kernels, as in mixture_of_experts. At batch "
         "1, most kernels of these networks fill a part of an A100, and few are ready at the same "
         f"time. The column *no less than* is {path[0]:.2f} to {path[-1]:.2f} there for "
@@ -240,10 +242,11 @@ def _fig_3(cases: list[Overlap]) -> list[str]:
         "", "in this order, us", "Opara's order", "best order", "Opara saves", "in the paper",
     ]  # fmt: skip
     return [
-        "### Fig. 3 of the paper on Opara\n\nThe figure shows that a kernel bound by arithmetic "
-        "runs better beside one bound by memory than beside its like. Its graphs and tensors are "
-        "not in the text. Here three independent operators stand for each case: a convolution of "
-        "GoogLeNet, and a ReLU or an addition on its output.",
+        "### Fig. 3 of the paper on Opara\n\nFigure 3 shows that a kernel bound by arithmetic "
+        "runs better beside a kernel bound by memory than beside another kernel bound by "
+        "arithmetic. The paper does not say which graphs and tensors the figure has. Here "
+        "three independent operators stand for each case: a convolution of GoogLeNet, and a ReLU "
+        "or an addition on its output.",
         table(head, rows),
         _of_fig_3(cases),
     ]
@@ -257,8 +260,9 @@ def _of_fig_3(cases: list[Overlap]) -> str:
         parts.append(f"`{case.case}` on the {_GPUS[case.gpu]} {faster}")
     return (
         f"In Opara's order, {'; '.join(parts)}. Opara launches operators bound by memory first. "
-        "Where that takes longer, the addition's blocks of 1,024 threads fill the multiprocessors "
-        "first. The convolution's blocks get room where these end first, crowd there, and stay."
+        "In the cases that take longer, the addition comes first, and its blocks of 1,024 threads "
+        "fill the multiprocessors. The convolutions' blocks then crowd the multiprocessors where "
+        "the addition's blocks end first."
     )
 
 

@@ -71,7 +71,7 @@ def doubling_of_functions(n: int) -> onnx.ModelProto:
 
 
 def doubling_by_concat(n: int) -> onnx.ModelProto:
-    """A tensor is split into halves a and b, and a + b is joined with b again, n times."""
+    """A model that n times splits a tensor into halves a and b, and joins a + b with b again."""
     nodes = []
     for i in range(n):
         nodes.append(_node("Split", [f"t{i}"], [f"a{i}", f"b{i}"], axis=1, num_outputs=2))
@@ -100,7 +100,7 @@ def chain_of_softmaxes(n: int) -> onnx.ModelProto:
 
 
 def many_users(n: int) -> onnx.ModelProto:
-    """One tensor is read by n softmax operators. A chain of additions sums their results."""
+    """A model in which n softmax operators read one tensor. A chain of additions sums them."""
     nodes = [_node("Relu", ["t0"], ["s0"])]
     for i in range(n):
         nodes.append(_node("Softmax", ["t0"], [f"u{i}"], axis=i % 2))
@@ -109,7 +109,7 @@ def many_users(n: int) -> onnx.ModelProto:
 
 
 def many_cheap_users(n: int) -> onnx.ModelProto:
-    """One tensor is read by n element-wise operators, which could all be fused into one kernel."""
+    """A model in which n element-wise operators read one tensor; all could be fused into one."""
     nodes = [_node("Relu", ["t0"], ["s0"])]
     for i in range(n):
         nodes.append(_node(("Abs", "Neg", "Relu", "Sigmoid")[i % 4], ["t0"], [f"u{i}"]))
@@ -130,7 +130,7 @@ def concat_of_many(n: int) -> onnx.ModelProto:
 
 
 def split(n: int) -> onnx.ModelProto:
-    """One split operator has n outputs. A chain of additions sums them."""
+    """A model whose split operator has n outputs. A chain of additions sums them."""
     names = [f"u{i}" for i in range(n)]
     nodes = [_node("Split", ["t0"], names, axis=0, num_outputs=n)]
     nodes.append(_node("Relu", ["u0"], ["s0"]))
@@ -139,7 +139,7 @@ def split(n: int) -> onnx.ModelProto:
 
 
 def split_and_concat(n: int) -> onnx.ModelProto:
-    """A tensor is split into n parts, which are concatenated in reverse order."""
+    """A model that splits a tensor into n parts and concatenates them in reverse order."""
     names = [f"u{i}" for i in range(n)]
     nodes = [
         _node("Split", ["t0"], names, axis=0, num_outputs=n),
@@ -149,7 +149,7 @@ def split_and_concat(n: int) -> onnx.ModelProto:
 
 
 def sum_of_many(n: int) -> onnx.ModelProto:
-    """One sum operator has n inputs, the results of n softmax operators."""
+    """A model whose sum operator has n inputs, the results of n softmax operators."""
     names = [f"u{i}" for i in range(n)]
     nodes = [_node("Softmax", ["t0"], [name], axis=i % 2) for i, name in enumerate(names)]
     return _model([*nodes, _node("Sum", names, ["y"])], "y", (2, 8))

@@ -1,4 +1,4 @@
-"""Times networks on one to all cores of a machine without a compiler: sequential and scheduled.
+"""Times sequential and scheduled execution on one to all cores of a machine without a compiler.
 
     python -m benchmarks.cpu_cores FOLDER ARTIFACT --out FILE
 

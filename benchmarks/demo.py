@@ -62,7 +62,7 @@ def main() -> int:
     arguments = parse_arguments()
     console = Console(stderr=arguments.json)
     if not console.is_terminal:
-        console.width = 120  # A file has no width. Do not shrink the table to 80 columns.
+        console.width = 120  # In a file, 80 columns would be too few for the table.
     console.print(f"[bold]{arguments.model}[/bold], random weights, on {cpu_model()}")
     model = light.build(arguments.model)
     with measuring_bar() as progress:

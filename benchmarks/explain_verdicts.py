@@ -194,7 +194,7 @@ def side_by_side(
 
 
 def measure(compilation: Compilation, wholes: Wholes, pair: Pair, limit_s: float) -> None:
-    """Run the pair in turn, in turn again, and side by side. Note the results in `pair`.
+    """Time the pair one after the other, twice, and side by side. Store the times in `pair`.
 
     Parameters
     ----------

@@ -122,7 +122,7 @@ def _schedulers() -> list[str]:
     parts.append(
         "### With operators merged\n\nA merged operator has another kernel than the operators "
         "that it replaces. `ios-merge` merges operators and runs nothing side by side. These "
-        "tables were measured before schedulers that merge could divide operators. In them a plan "
+        "tables were made when schedulers that merge did not divide operators yet. In them a plan "
         "with one stream (`sequential`, `ios-merge`) divides large operators over the cores. A "
         "plan with several streams (`ios`, `ios-both`) divides no operator, so each of its "
         "operators runs on one core. Today `ios-both` divides operators too, and the section "
@@ -148,8 +148,9 @@ def _contest(report: dict[str, Any]) -> str:
     ]
     head = (
         f"**{report['network'].replace('_merging', '')}**, {machine(report)}, "
-        f"{noise['rounds']} rounds. Baseline: {report['baseline']}; against itself "
-        f"{noise['ratio']:.3f} ({interval(noise['ratio_interval'], 3)})."
+        f"{noise['rounds']} rounds. The baseline is *{report['baseline']}*; a second "
+        f"measurement of it took {noise['ratio']:.3f} times as long "
+        f"({interval(noise['ratio_interval'], 3)})."
     )
     return head + "\n\n" + table(["", "median ms", "ratio", "95%", "beyond the noise"], rows)
 
@@ -185,7 +186,7 @@ def _whole_networks() -> list[str]:
         f"## Whole networks\n\nMeasured by `python -m benchmarks.kernels` on {machine(report)}. "
         "*Our best* is the fastest of sequential, greedy, LIOS and LIOS+ in these rounds. The "
         "fastest of four schedules is in part the luckiest, so these ratios favour us. The section "
-        '"Networks as users bring them" has the schedules that ship. The geometric mean over '
+        '"Networks as users bring them" has the schedules of `compile`. The geometric mean over '
         f"onnxruntime is {report['geometric_mean_to_onnxruntime']:.2f}, and over PyTorch "
         f"{report['geometric_mean_to_pytorch']:.2f}. The last column is the roof over our best "
         "time. The roof is the time that the network's floating-point operations take at the best "
@@ -294,14 +295,14 @@ def _busy_machine() -> list[str]:
     report = _read("busy_machine")
     parts = [
         "## Beside other programs\n\nMeasured by `python -m benchmarks.busy_machine`. Each entry "
-        "is the median time of the schedule that ships over onnxruntime's median time, from "
+        "is the median time of the schedule of `compile` over onnxruntime's median time, from "
         f"{report['runs']} runs each. Meanwhile 0, 1 or 2 other programs compute on the cores. The "
         "model rests before each run, or its runs follow back to back.",
         _busy_table(report, "onnxruntime"),
     ]
     if any(row["contestant"] == _BEFORE for row in report["rows"]):
         parts += [
-            "In the next table, the same runs are compared with an earlier release of ours "
+            "The next table compares these runs of ours with runs of an earlier release of ours "
             f"({report['before']}):",
             _busy_table(report, _BEFORE),
         ]

@@ -12,8 +12,8 @@ internet connection, no compiler and no Relax. The parts are:
 - `time`: each operator, and each stage that a scheduler asks for, is measured on this GPU, and
   every scheduler makes its schedule. Opara gets the resources that each kernel needs, as its
   machine code says, and opens as many streams as it likes. In one more schedule, Opara's streams
-  are combined. If cuDNN or cuBLASLt loads, one more program uses the libraries' kernel for each
-  operator that they can run, and another program uses the fastest kernel of each operator, a
+  are combined. If cuDNN or cuBLASLt loads, two more programs run. The first has a library's kernel
+  for each operator that a library can run. The second has the fastest kernel of each operator, a
   library's or TVM's. All executions are checked like in `check`. Then they are timed in interleaved
   rounds. Schedules run captured. Schedules of TVM's kernels also run with stream priorities.
   Sequential execution runs uncaptured, linked, and twice captured, which shows the noise. PyTorch
@@ -324,7 +324,7 @@ class Bench:
         return worst
 
     def _add_peer(self, name: str, way: Callable[..., torch_gpu.Call]) -> None:
-        """Add a peer that runs the model in PyTorch, if it can and its outputs are right."""
+        """Add a peer that runs the model in PyTorch, unless it fails or its outputs are wrong."""
         why = torch_gpu.why_not()
         if why:
             self.report.not_run.append(f"{name}: {why}")

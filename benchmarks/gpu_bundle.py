@@ -1,11 +1,11 @@
-"""Makes one file for a machine with a GPU: the programs of a visit, and everything they need.
+"""Makes one file with the programs that test and time networks on another machine with a GPU.
 
-The bundle holds kernels, plans, weights, the outputs of onnxruntime, TVM's runtime without its
-compiler, this package, and the Python packages that both import. It also holds the ONNX models, for
-PyTorch if that is installed on the GPU's machine. That machine needs no internet connection and no
-TVM: unpack the bundle and run `sh run.sh` (`gpu_visit.py` says how). The bundle does not hold cuDNN
-and cuBLASLt, which PyTorch brings along, nor TensorRT. Each of these libraries is larger than the
-bundle may be.
+The file, the bundle, also holds everything that the programs need: kernels, plans, weights, the
+outputs of onnxruntime, TVM's runtime without its compiler, this package, and the Python packages
+that both import. It has the ONNX models too, for PyTorch if PyTorch is installed on the GPU's
+machine. That machine needs no internet connection and no TVM: unpack the bundle and run `sh run.sh`
+(`gpu_visit.py` says how). The bundle does not hold cuDNN and cuBLASLt, which PyTorch brings along,
+nor TensorRT. Each of these libraries is larger than the bundle may be.
 
     python -m benchmarks.gpu_bundle dist/gpu-bundle.tar.xz [--python 3.12] [--networks ...]
 """
@@ -136,7 +136,9 @@ def main() -> None:
     nbytes = arguments.out.stat().st_size
     print(f"wrote {arguments.out}, {nbytes / 1e6:.1f} MB")
     if nbytes > MOST_BYTES:
-        raise TVMInteropError(f"the bundle has {nbytes} bytes, more than {MOST_BYTES}")
+        raise TVMInteropError(
+            f"the bundle has {nbytes} bytes, more than {MOST_BYTES}: name fewer networks"
+        )
 
 
 def add_models(

@@ -59,7 +59,7 @@ that two channels of a weight do not get the same numbers."""
 def add_network(folder: Path, name: str, archs: Sequence[str]) -> None:
     """Compile a network for sequential execution, and write the files for `gpu.py` to `folder`.
 
-    They include the outputs of onnxruntime for two sets of inputs.
+    The files include the outputs of onnxruntime for two sets of inputs.
     """
     folder.mkdir(parents=True)
     began = time.monotonic()

@@ -22,10 +22,10 @@ SAMPLES_FILE = "operators.npz"
 
 
 def described(array: np.ndarray) -> np.ndarray:
-    """The stored facts about a result: its largest absolute value, some of its values, and means
-    of its parts.
+    """The stored facts about a result.
 
-    A fault in any part of the result changes a mean, unless the fault is small or cancels out.
+    They are its largest absolute value, some of its values, and means of its parts. A fault in any
+    part of the result changes a mean, unless the fault is small or cancels out.
     """
     flat = array.reshape(-1).astype(np.float64)
     if flat.size == 0:
@@ -54,7 +54,7 @@ def operator_samples(
 
     Returns
     -------
-    `described` of each result, by `sample_name`.
+    What `described` says of each result, by `sample_name`.
     """
     from tvm_interop.execution.cpu import as_tensor
 

@@ -175,7 +175,7 @@ def look(ways: Ways, facts: Facts) -> int:
     for name, way in named.items():
         try:
             same = all(_same(way(which), expected[which]) for which in (0, 1))
-        except Exception as failure:  # Record it, and try the other ways to run the network.
+        except Exception as failure:  # Record the error, and try the other ways.
             wrong.append(f"{name}: {type(failure).__name__}: {failure}")
             continue
         facts.say(**{name: "same bits" if same else "DIFFERENT bits"})

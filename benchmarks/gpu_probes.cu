@@ -29,14 +29,14 @@ constexpr int kRounds = 31;
 
 __global__ void Nothing() {}
 
-// Waits for a number of clock cycles. The clock is that of the multiprocessor.
+// A kernel that waits for a number of clock cycles of its multiprocessor.
 __global__ void Spin(long long cycles) {
   const long long began = clock64();
   while (clock64() - began < cycles) {
   }
 }
 
-// Lets the next kernel of the stream start early, but itself waits for the kernel before it.
+// A kernel that lets the next kernel of its stream start early, and waits for the kernel before it.
 __global__ void SpinDependent(long long cycles) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();

@@ -254,8 +254,8 @@ def library_cases(bundle: Path, facts: Facts) -> int:
 def _library_case(op: Any) -> dict[str, Any]:
     """Run an operator in all three ways of launching: uncaptured, captured and linked.
 
-    The result has the error as a share of the allowed error, whether the bits of all ways are the
-    same, the algorithm, and the ways for which no CUDA graph could be made.
+    The result has four facts: the error as a share of the allowed error, whether the bits of all
+    ways are the same, the algorithm, and the ways for which no CUDA graph could be made.
     """
     import numpy as np
 

@@ -103,8 +103,8 @@ def section(report: Mapping[str, Any]) -> list[str]:
         "It is given as a share of sequential execution with the same kernels, and as a share of "
         "the time of PyTorch in a CUDA graph. All times are in microseconds.",
         _absolute(networks),
-        "The schedulers, each as a share of sequential execution with the same kernels. *Folded* "
-        "is Opara with its streams combined into at most eight.",
+        "The time of each scheduler over that of sequential execution with the same kernels. "
+        "*Folded* is Opara with its streams combined into at most eight.",
         _shares(networks),
         " ".join(filter(None, (_checks(report), report["note"]))),
     ]  # fmt: skip
@@ -117,9 +117,9 @@ def summary(report: Mapping[str, Any]) -> str:
     of_sequential = {n: _share(_best(us), us.get(FASTEST)) for n, us in networks.items()}
     of_graph = {n: _share(_best(us), us.get(GRAPH)) for n, us in networks.items()}
     return (
-        f"**On a GPU**, an {gpu}, in one CUDA graph. The fastest scheduler over sequential "
-        f"execution of the same kernels: {_listed(of_sequential)}. Over PyTorch in a CUDA graph: "
-        f"{_listed(of_graph)}."
+        f"**On a GPU**, an {gpu}, in one CUDA graph. Time of the fastest scheduler over that of "
+        f"sequential execution of the same kernels: {_listed(of_sequential)}. Over that of "
+        f"PyTorch in a CUDA graph: {_listed(of_graph)}."
     )
 
 

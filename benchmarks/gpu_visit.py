@@ -58,7 +58,7 @@ _DIE_WITH_PARENT = 1
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the visit.
+    """One step of the visit, in which the bundle's programs run on a machine with a GPU.
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ class Visit:
         self._running = None
 
     def skip(self, step: Step, why: str) -> None:
-        """Record the reason why a step was not begun. The step runs when the visit goes on."""
+        """Record why a step was not begun. The step runs when the visit is started again."""
         self.records[step.name] = {"state": "not begun", "why": why}
         self._say(f"== {step.name}: not begun, {why}")
         self._write()
@@ -219,7 +219,7 @@ class Visit:
         return not step.after_failure_of or "failed" in states or "killed" in states
 
     def leave_out(self, step: Step) -> None:
-        """Record that a step is not needed. The step runs if that changes."""
+        """Record that a step is not needed. If it is needed after a restart, it runs then."""
         why = f"none of these has failed: {', '.join(step.after_failure_of)}"
         self.records[step.name] = {"state": NOT_NEEDED, "why": why}
         self._say(f"== {step.name}: {NOT_NEEDED}, {why}")

@@ -47,7 +47,7 @@ def section(report: dict[str, Any]) -> list[str]:
         "least, the median and the most of all operators. *By registers* and *by threads* count "
         "the operators whose blocks are limited by these. *Within a wave* counts the operators "
         "whose blocks all fit on the GPU at once, so that other operators may find room. *Moved* "
-        "counts the operators that Opara launches at another place than their ids have.",
+        "counts the operators whose place in Opara's launch order differs from their id.",
         table(head, rows),
         _against_the_paper(networks),
         _example(networks[_EXAMPLE]),
@@ -83,8 +83,9 @@ def _against_the_paper(networks: dict[str, Any]) -> str:
         network = networks[name]
         ours = {len(made["streams"]) for made in network["opara"].values()}
         parts.append(
-            f"For {name} the paper on Opara has {opara} streams, and {nimble} for Nimble. Here "
-            f"they are {' and '.join(map(str, sorted(ours)))}, and {network['nimble_streams']}."
+            f"For {name}, in the paper on Opara, Opara has {opara} streams and Nimble has "
+            f"{nimble}. Here Opara has {' and '.join(map(str, sorted(ours)))}, and Nimble has "
+            f"{network['nimble_streams']}."
         )
     return (
         " ".join(parts) + " The other networks of the paper are graphs of PyTorch's operators. TVM "

@@ -1,8 +1,8 @@
 """Compares whole networks on our runtime, onnxruntime and PyTorch: `python -m benchmarks.kernels`.
 
-Besides the times, the output tells for each network how close it comes to the peak rate of the
-cores, how many reorders and copying concatenations are left, and how much memory it takes. It also
-tells whether schedules are faster than sequential execution.
+The output has the times of each network. It also tells how close our runtime comes to the peak rate
+of the cores, how many reorders and copying concatenations are left, how much memory a run takes,
+and whether schedules are faster than sequential execution.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Row:
     median_us: median microseconds of each contestant, by name.
     best: name of our fastest contestant.
     to_onnxruntime, to_pytorch: time of our fastest contestant over the time of onnxruntime, and
-        over the time of PyTorch eager. Both have their best number of threads. `to_pytorch` is None
+        over the time of PyTorch eager, each with its best number of threads. `to_pytorch` is None
         if PyTorch did not take part.
     roof_us: microseconds that the network's floating-point operations take at the peak rate of all
         cores.
@@ -212,7 +212,7 @@ def peak_flops_a_us() -> float:
     flops = _flops(compilation)
     parts = [i for i, op in enumerate(compilation.program.operators) if op.whole is not None]
     if not parts:
-        raise RuntimeError("oneDNN is not installed, and the roof is measured with it")
+        raise RuntimeError("oneDNN is not installed: install it, because it measures the peak rate")
     return flops / compilation.measured_latency.stage([[i] for i in parts])
 
 

@@ -92,7 +92,7 @@ def _without(operator: str) -> Iterator[None]:
     import_files("tvm_interop.lowering.recognise")
     if operator not in RECOGNISERS:
         raise InputError(
-            f"no kind begins with `{operator}`{did_you_mean(operator, list(RECOGNISERS))}"
+            f"no recogniser is for `{operator}`{did_you_mean(operator, list(RECOGNISERS))}"
         )
     taken = RECOGNISERS.pop(operator)
     try:

@@ -1,4 +1,4 @@
-"""The devices that `benchmarks.learned_schedulers` measures on: recorded, simulated, and targets.
+"""The CPU targets and the recorded and simulated devices of `benchmarks.learned_schedulers`.
 
     python -m benchmarks.learned_devices TARGET FOLDER   # record all stages of the small networks
 

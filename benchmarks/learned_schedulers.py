@@ -9,9 +9,9 @@ There are three parts, all on small networks:
   A40s, where its schedules are compared by simulation.
 - *Targets*: latencies that were measured for one CPU target predict those of another target,
   without and with a few measurements of the other target.
-- *Choice*: the learned search of IOS chooses the stages to measure. It is compared with as many
-  stages that are drawn at random. Both read from a recorded device on which all stages were
-  measured. The schedule by expected latencies is compared with the best schedule of all.
+- *Choice*: the learned search of IOS chooses the stages to measure. Its choice is compared with an
+  equal number of stages drawn at random. Both read latencies from a recorded device on which all
+  stages were measured. The schedule found with each choice is compared with the best schedule.
 
 The folder keeps the recorded devices, and a later run reads them from there.
 """
@@ -146,7 +146,7 @@ def _measured(store: LatencyStore) -> tuple[int, int]:
 
 
 def by_network(folder: Path) -> list[dict[str, Any]]:
-    """`multi-gpu` on two simulated GPUs, for each network."""
+    """The results of `on_two_gpus` for each network."""
     return [on_two_gpus(network) for network in SIMULATED]
 
 

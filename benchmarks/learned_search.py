@@ -277,11 +277,11 @@ def brought_along(network: str, folder: Path | None) -> dict[str, Schedule]:
         return {}
     paths = sorted(folder.glob(f"{network}.*.json"))
     if not paths:
-        raise SystemExit(f"there is no {folder / network}.NAME.json to run beside")
+        raise SystemExit(f"put a schedule into {folder / network}.NAME.json, or leave out --beside")
     names = [path.name.removeprefix(f"{network}.").removesuffix(".json") for path in paths]
     for name in names:
         if name in (MEASURED, LEARNED, SEQUENTIAL):
-            raise SystemExit(f"{folder}: `{name}` is a name of ours; give the schedule another")
+            raise SystemExit(f"{folder}: `{name}` is reserved: give the schedule another name")
     return {n: Schedule.from_json(p.read_text()) for n, p in zip(names, paths, strict=True)}
 
 
@@ -331,7 +331,7 @@ def search_measured(
     if figures.exists():
         kept = json.loads(figures.read_text())
         if kept["limits"] != limits or latency.measured:
-            raise ValueError(f"{figures} is of another search: name another folder")
+            raise ValueError(f"{figures} is of a search with other options: name another folder")
         return schedule, Searched(**kept["searched"])
     searched = Searched(
         schedule.stats["stages"], latency.measured - alone, minutes, schedule.makespan, []
@@ -348,7 +348,7 @@ def held_out(network: str, stores: dict[str, LatencyStore]) -> PredictionError:
     stores: the measured latencies of each network, by name.
     """
     own = stores[network]
-    # Take the records with the most streams, because the search measured stages of several
+    # The records with the most streams are those of the search, which measured stages of several
     # operators. The records with one stream come from the choice of kernels.
     samples = max(_all_samples(own), key=lambda s: s.setting.streams)
     learned = LearnedLatency(samples.table, samples.setting)

@@ -43,13 +43,14 @@ def section(report: dict[str, Any], large: dict[str, Any]) -> list[str]:
         "column is the error of predictions by a model that has seen only the three other "
         "networks.",
         table(head, rows),
-        "That table is older than IOS's beams, with which it measures more stages of large blocks. "
-        "The next table is measured by `python -m benchmarks.learned_search randwire nasnet_a "
-        f"--only-learned --beside FOLDER` on {machine(large)}. These networks have blocks that are "
-        "too large for one exact search. *Learned* and *halved* are times over the time of "
-        "sequential execution in the same rounds. *Halved* is the schedule that the search found "
-        "on the same kernels before it had beams, when it halved blocks by operator number. Most "
-        "operators use both cores here, so little is left for any schedule to gain.",
+        "The table above was made before IOS had beam search. With beams, IOS measures more stages "
+        "of large blocks. The next table is measured by `python -m benchmarks.learned_search "
+        f"randwire nasnet_a --only-learned --beside FOLDER` on {machine(large)}. These networks "
+        "have blocks that are too large for one exact search. *Learned* and *halved* are times "
+        "over the time of sequential execution in the same rounds. *Halved* is the schedule that "
+        "the search found on the same kernels before it had beams, when it halved blocks by "
+        "operator number. Most operators use both cores here, so little is left for any schedule "
+        "to gain.",
         _large(large),
     ]
 

@@ -56,8 +56,8 @@ class Convolution:
     def model(self) -> onnx.ModelProto:
         """The convolution as an ONNX model with random weights.
 
-        Input and output are in NCHW layout. A runtime that uses another layout has to convert, and
-        that time counts.
+        Input and output are in NCHW layout. A runtime that uses another layout has to convert the
+        tensors, and its time includes the conversion.
         """
         rng = np.random.default_rng(0)
         height, width = self.kernel

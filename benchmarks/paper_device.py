@@ -90,7 +90,7 @@ def paper_network_with_merges(
 def network_work(
     name: str, image_size: int | None = None, batch: int = 1
 ) -> tuple[OpGraph, npt.NDArray[np.float64]]:
-    """The schedule units of a network as a graph, and the work of each unit.
+    """A network as a graph of schedule units (operators grouped as in IOS), and each unit's work.
 
     The work is an array of shape (units, 3): floating-point operations, bytes read and written, and
     values written.

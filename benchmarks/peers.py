@@ -55,12 +55,12 @@ class _OneAtATime(Engine):
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
         """Prepare to run `model` on `feed`, and return a function that runs it once.
 
-        May set `self.setting`, a description that is printed beside the results.
+        A subclass may set `self.setting`, a description that is printed beside the results.
         """
 
     def lanes(self, model: onnx.ModelProto, feed: Feed, number: int) -> list[Runner]:
         if number != 1:
-            raise ValueError(f"{self.name} runs once at a time, and {number} were asked for")
+            raise ValueError(f"{self.name} cannot do {number} runs at once: ask for 1")
         return [self.prepare(model, feed)]
 
 
@@ -118,7 +118,7 @@ class Torch(_OneAtATime):
         twin: Any = TorchTwin(model).eval()
         if not self._compiled:
             return twin
-        # Trace one graph of PyTorch's operators, so that inductor sees the network, not our loop.
+        # Trace one graph of PyTorch's operators, so that inductor does not see the loop in `twin`.
         with torch.no_grad():
             return make_fx(twin)(*inputs)
 

@@ -39,15 +39,15 @@ def _block() -> str:
             f"**Beside other runtimes.** We measured {len(ran)} exported networks on "
             f"{machine(zoo)}, at batch 1 in float32. A ratio below 1 means that we are faster:",
             table(["our time over that of", "geometric mean", "least", "most"], rows),
-            "Kernels and memory layouts make most of this difference: with sequential execution of "
-            "the same kernels, the geometric mean over onnxruntime would be "
+            "Most of our lead over onnxruntime comes from kernels and memory layouts: with "
+            "sequential execution of the same kernels, the geometric mean would be "
             f"{_mean_if_sequential(ran):.2f}.",
             f"**Schedules beside sequential execution.** These figures are from {machine(shipped)}"
-            f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks ship sequential "
-            f"there, because the speed check found no faster schedule. {ships} ship a schedule, "
-            f"and {'all' if len(ratios) == ships else len(ratios)} of these ran again for "
-            f"{shipped['rounds']} rounds. Faster than sequential execution, beyond the 95% "
-            f"interval of the ratio: {', '.join(named) or 'none'}. Slower: "
+            f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks run "
+            f"sequentially there, because the speed check found no faster schedule. {ships} run a "
+            f"schedule, and {'all' if len(ratios) == ships else len(ratios)} of these were timed "
+            f"again for {shipped['rounds']} rounds. Faster than sequential execution, beyond the "
+            f"95% interval of the ratio: {', '.join(named) or 'none'}. Slower: "
             f"{', '.join(map(short, slower)) or 'none'}.",
             "**Beside other programs.** One or two other programs computed on the same "
             f"{named_machine(busy['machine'])}. {beside['networks']} networks then took "

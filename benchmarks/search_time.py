@@ -197,7 +197,7 @@ def search_network(name: str) -> list[Row]:
 def search_ios_without_contention(name: str) -> Row:
     """Run IOS on a device where operators never slow each other down.
 
-    There the bounds of IOS rule out most stages.
+    On such a device the bounds of IOS rule out most stages.
     """
     subject = paper_network(name)
     table = LatencyTable(subject.latency.op_us)

@@ -10,10 +10,11 @@ contestant `onnxruntime` has sessions of onnxruntime in place of our instances. 
 executor, protocol and number of threads, and serves requests first come first served.
 
 The capacity of a contestant is the throughput of a closed loop of clients. Then requests arrive as
-a Poisson process at 0.5, 0.8, 1.0 and 1.5 times this capacity, with the same rate for each model. A
-request counts as good if its answer comes within five times the latency of its model alone behind
-the same server (the bound). Each request has a timeout for the server. The timeout is a little less
-than the bound, because the network and the client need the rest.
+a Poisson process at 0.5, 0.8, 1.0 and 1.5 times this capacity, with the same rate for each model.
+The bound of a request is five times the latency of its model alone behind the same server. A
+request counts as good if its answer comes within the bound. Each request has a timeout for the
+server. The timeout is a little less than the bound, because the network and the client need the
+rest.
 
 All contestants together take about ten minutes. After that, `python -m benchmarks.figures` writes
 the table into `docs/benchmarks.md`.

@@ -98,8 +98,8 @@ def _auto(report: dict[str, Any]) -> list[str]:
         "ratios. *99th percentile* is the 99th percentile of latency of `auto` over the other "
         "policy's, as the geometric mean.",
         table(["over", "throughput", "at most", "99th percentile"], rows),
-        f"In {summary['cells'] - summary['cells below 0.99']} of these cells, the throughput of "
-        "`auto` was at least 0.99 of the highest among the other policies. In "
+        f"In {summary['cells'] - summary['cells below 0.99']} of the {summary['cells']} cells, "
+        "the throughput of `auto` was at least 0.99 of the highest among the other policies. In "
         f"{summary['cells'] - summary['cells above 1.1']} cells, the 99th percentile of `auto` was "
         "at most 1.1 times the lowest among policies that serve as much. The next table has the "
         "other cells, with the throughput and the 99th percentile of `auto` over the best.",

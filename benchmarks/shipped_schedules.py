@@ -1,17 +1,17 @@
-"""Measures the schedules that ship against sequential execution, in many rounds.
+"""Measures the schedules that `compile` chooses against sequential execution, in many rounds.
 
     python -m benchmarks.shipped_schedules FOLDER --artifacts ARTIFACTS
 
 The artifacts come from `benchmarks.zoo`, which must run first (`--compile-only` is enough). A
-network ships a schedule if the compiler's speed check found the schedule faster than sequential
-execution. Each such network takes part. Three contestants run in turns, each in a process of its
-own: the schedule, sequential execution of the same kernels, and sequential execution once more. The
-ratio of the last two is the noise. All contestants run twice: rested, where each turn begins with
-half a second of rest, and then back to back.
+network takes part if its artifact runs a schedule that the compiler's speed check found faster than
+sequential execution. Three contestants run in turns, each in a process of its own: the schedule,
+sequential execution of the same kernels, and sequential execution once more. The ratio of the last
+two is the noise. All contestants run twice: rested, where each turn begins with half a second of
+rest, and then back to back.
 
 Each network takes three minutes, so a run may be stopped. The next run with the same `--json` keeps
-the networks that are in the file, and measures the others. Networks that ship no schedule any more
-are taken out of the file.
+the networks that are in the file, and measures the others. Networks whose new artifacts run
+sequentially are taken out of the file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Row:
     median_us: median microseconds of the schedule and of sequential execution.
     ratio, interval: time of the schedule over the time of sequential execution, with the 95%
         confidence interval.
-    noise, noise_interval: the same for two processes of sequential execution.
+    noise, noise_interval: ratio and interval of two processes of sequential execution.
     """
 
     network: str
@@ -89,7 +89,7 @@ def _kept(path: Path, new: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text())
     if (found["machine"]["cpu"], found["rounds"]) != (new["machine"]["cpu"], new["rounds"]):
         raise SystemExit(
-            f"{path} has {found['rounds']} rounds on {found['machine']['cpu']}, and this run "
+            f"{path} has {found['rounds']} rounds on {found['machine']['cpu']}, and this run has "
             f"{new['rounds']} on {new['machine']['cpu']}: give another file"
         )
     return found

@@ -1,10 +1,10 @@
-"""Measures how often the speed check and `auto` ship a schedule, on simulated noisy machines.
+"""Measures how often the speed check and `auto` accept a schedule, on simulated noisy machines.
 
     python -m benchmarks.speed_check_rates [--trials 1000] [--out RESULTS.json]
 
-A schedule that is not faster than sequential execution should hardly ever ship. A schedule that is
-5% faster should nearly always ship. The machines are simulated, because nobody knows which of two
-real schedules is truly faster.
+A schedule that is not faster than sequential execution should hardly ever be accepted. A schedule
+that is 5% faster should nearly always be accepted. The machines are simulated, because nobody knows
+which of two real schedules is truly faster.
 
 Runs follow each other in time, in the order of the rounds. The noise belongs to the machine and
 does not depend on the schedule. The last kind of noise is different: each contestant drifts
@@ -142,7 +142,7 @@ def rounds_of(noise: str, speeds: Sequence[float], seed: int) -> Iterator[Floats
 
 
 def check_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
-    """Whether the speed check ships a schedule, and the number of rounds.
+    """Whether the speed check accepts a schedule, and the number of rounds.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def check_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
 
 
 def auto_ships(noise: str, speed: float, seed: int, run_us: float = _RUN_US) -> tuple[bool, int]:
-    """Whether `auto` ships a schedule, and the number of rounds.
+    """Whether `auto` prefers a schedule to sequential execution, and the number of rounds.
 
     `_chosen_by_auto` explains the parameters.
     """
@@ -162,7 +162,7 @@ def auto_ships(noise: str, speed: float, seed: int, run_us: float = _RUN_US) -> 
 
 
 def whole_ships(noise: str, speed: float, seed: int, run_us: float = _RUN_US) -> tuple[bool, int]:
-    """Whether `compile` ships a schedule, and after how many rounds.
+    """Whether `compile` accepts a schedule, and after how many rounds.
 
     `auto` chooses, and new processes confirm. `_chosen_by_auto` explains the parameters.
     """
@@ -234,14 +234,14 @@ _TRIALS: dict[str, Callable[[str, float, int], tuple[bool, int]]] = {
 
 @dataclass(frozen=True)
 class Rate:
-    """How often a schedule shipped.
+    """How often a schedule was accepted.
 
     Attributes
     ----------
     who: a key of `_TRIALS`.
     noise: a key of `NOISES`.
     speed: true time of the schedule relative to sequential execution.
-    ships: share of the trials in which a schedule shipped.
+    ships: share of the trials in which a schedule was accepted.
     rounds: median number of rounds on which the verdict rests.
     """
 

@@ -6,8 +6,8 @@ The bounds tell IOS that some stages cannot be part of the best schedule. Both s
 latency model and must find the same schedule. The devices are simulated (see `paper_device`), so
 the counts are the same on every machine.
 
-The bounds save less if operators slow each other down a lot. A stage may take far longer than its
-longest group. Such a stage looks better than it is until its latency is known.
+The bounds save less if operators slow each other down a lot. Then a stage may take far longer than
+its longest group, so it looks better than it is until its latency is known.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ TOP serves many models on one device. It runs blocks of several models together,
 Agents trained by reinforcement learning choose the combination, and GPG schedules each combined
 block.
 
-The programme is a list of cells, and the most informative cells come first. Each cell writes one
-JSON file into the folder when it is done. A later run skips the cells whose files are there.
-Trainings keep checkpoints in the same folder.
+The programme is a list of cells (trainings, searches and runs of policies). The most informative
+cells come first. Each cell writes one JSON file into the folder when it is done. A later run skips
+the cells whose files are there. Trainings keep checkpoints in the same folder.
 
 - `--only` runs the cells whose names begin with one of the given names.
 - `--report` makes the table of claims and the plots from the files alone.

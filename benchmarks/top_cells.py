@@ -47,10 +47,11 @@ class Setup:
     Attributes
     ----------
     interval, reward: see `Space` and `Environment`.
-    variant: `top`, or TOP without a part: `no launcher` (dequeue at once), `no combination` (each
-        block alone), `no pipeline` (one request of a model in progress at a time), `printed stages`
-        (one operator after the other, the optimum of the paper's reward for stages), `no barriers`,
-        or `two in flight` (two combined blocks at a time and no barriers, as in `top+`).
+    variant: `top`, or a variant of TOP: `no launcher` dequeues at once; `no combination` runs each
+        block alone; `no pipeline` has one request of a model in progress at a time; `printed
+        stages` runs one operator after the other, which is best by the paper's reward for stages;
+        `no barriers`; `two in flight` runs two combined blocks at a time without barriers, as
+        `top+` does.
     models: number of models. They are the first models of the paper, in the order of `NETWORKS`.
     queue: `own` for a queue of each model, with requests at 1:2:4. `shared` for one queue whose
         requests are each for all models (Fig. 23); the first interval then applies to all models.
@@ -146,7 +147,8 @@ class World:
 def figures_of(run: ServingRun, mix: tuple[float, ...]) -> dict[str, Any]:
     """The results of a run: throughput, throughput of the mix, latency, variance, utilisation.
 
-    The throughput of the mix counts only requests that make up whole mixes.
+    The throughput of the mix counts only requests that make up whole mixes. The variance is that of
+    the queue lengths.
     """
     shares = np.array(mix) / sum(mix)
     return {

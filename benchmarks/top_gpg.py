@@ -85,8 +85,9 @@ def beam_search(graph: OpGraph, latency: ContendedLatency, width: int = BEAM_WID
             break
         left = block.rows(masks) @ block.us
         spent = np.array([reached[mask] for mask in masks])
-        # All states have the same number of stages, but they differ in the work that is done. So
-        # rank by microseconds spent for each microsecond of work done.
+        # All states have equally many stages, but the operators in these stages take different
+        # times. So rank by the time of the stages, relative to the total latency of the operators
+        # in them.
         order = np.argsort(spent / np.maximum(block.total_us - left, 1e-12), kind="stable")
         beam = {masks[i]: reached[masks[i]] for i in order[:width]}
     return best
@@ -143,7 +144,7 @@ def _exact(graph: Graph) -> float:
     found = schedule(graph[0], "ios", graph[1])
     assert found.makespan is not None
     if not found.stats["optimal"]:
-        raise AssertionError(f"a block of {graph[0].num_ops} operators was not searched through")
+        raise AssertionError(f"a block of {graph[0].num_ops} operators is too large to search")
     return found.makespan
 
 

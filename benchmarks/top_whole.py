@@ -4,7 +4,8 @@
 
 The programme is a list of cells, as in `benchmarks.top`. Each cell writes a file into the folder
 when it is done, and a later run skips it. Trainings keep checkpoints in the same folder, so a run
-that was killed goes on. `--estimate` prints how long each training will take, and runs nothing.
+that was killed can be continued. `--estimate` prints how long each training will take, and runs
+nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Mix:
 
     @property
     def clients(self) -> tuple[int, ...]:
-        """Number of clients of each model, which keep the device saturated."""
+        """Number of clients of each model. They are enough to keep the device saturated."""
         return tuple(4 * share for share in self.shares)
 
 
@@ -91,7 +92,7 @@ class Place:
         return _programs(self)
 
     def load(self) -> Load:
-        """The number of clients while agents and searches learn."""
+        """The load under which agents are trained and searches run: a closed loop of clients."""
         return Load("closed", MIXES[self.mix].clients)
 
 
@@ -107,7 +108,7 @@ def _programs(place: Place) -> Programs:
 
 
 def training(place: Place, config: str, seed: int, share: float, folder: Path) -> TopTraining:
-    """A training in a folder of its own. All seeds share one GPG.
+    """A training of agents, in a folder of its own. The agents of all seeds share one trained GPG.
 
     Parameters
     ----------
@@ -156,11 +157,11 @@ def serving_cell(
 
 
 def search_cell(place: Place, method: str, calls: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Search with as many calls of the simulator as a training of our agents, under the same
-    conditions.
+    """Search under the conditions of a training of our agents.
 
-    Each call begins with empty queues, and its value is the rate of requests in whole mixes.
-    `greedy` makes the stages.
+    Search and training make equally many calls of the simulator. Each call of the search begins
+    with empty queues, and its value is the rate of requests in whole mixes. `greedy` makes the
+    stages.
     """
     made = TopTraining(place.programs(), place.load(), replace(OURS, episode=1), folder)
     process = made.process("greedy")

@@ -65,7 +65,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def wins(cells: dict[str, Any]) -> bool:
     """Whether trained agents serve clearly more requests of the mix than `auto` in any setting.
 
-    They do if the intervals of both do not overlap.
+    Clearly means that the intervals of the two do not overlap.
     """
     for place in {(row["device"], row["mix"]) for row in cells.values()}:
         here = [row for row in cells.values() if (row["device"], row["mix"]) == place]
@@ -88,7 +88,7 @@ def _introduction(cells: dict[str, Any]) -> str:
         rows = [row for row in trained if row["config"] == config]
         steps = sorted({(row["steps"], row["gpg_steps"], row["share"]) for row in rows})
         told = " and ".join(
-            f"{agents} steps of the agents and {gpg} of GPG ({share:.0%} of the configuration's)"
+            f"{agents} steps of the agents and {gpg} of GPG ({share:.0%} of the configured steps)"
             for agents, gpg, share in steps
         )
         count = f"{len(rows)} training{'s' if len(rows) > 1 else ''}"
@@ -100,9 +100,10 @@ def _introduction(cells: dict[str, Any]) -> str:
         "trained on the blocks of the same models and device. *Greedy stages* are the same agents "
         "with `greedy` in the place of GPG. The agents learn among clients that wait for answers, "
         f"and queues go on from step to step. {' '.join(runs)} The trainings took {hours:.2f} "
-        "hours of processor time. `paper` has the networks of the paper. Hill climbing has as "
-        "many calls of the simulator as `ours` has steps. A request counts for the goodput if it "
-        "took at most ten times its model's latency alone. Numbers after ± are half the width of a "
+        "hours of processor time. The agents of `paper` are as large as in the paper. Hill "
+        "climbing has as many calls of the simulator as `ours` has steps. A request counts for the "
+        "goodput if it took at most ten times its model's latency alone. Numbers after ± are half "
+        "the width of a "
         "95% interval over the seeds of the arrivals. A row without ± has a single seed. The "
         "arrivals of clients have no seed. All rows of one training have the same seed of the "
         "agents, whatever the arrivals."

@@ -107,7 +107,7 @@ def compiled(twin: Any, inputs: Sequence[Any]) -> Call:
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    # Trace one graph of PyTorch's operators, so that inductor sees the network, not our loop.
+    # Trace one graph of PyTorch's operators, so that inductor does not see our loop over nodes.
     fused = torch.compile(make_fx(twin)(*inputs), mode="reduce-overhead")
     for _ in range(3):  # Inductor captures a CUDA graph on the second call.
         fused(*inputs)

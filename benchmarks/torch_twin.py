@@ -41,7 +41,7 @@ class TorchTwin(torch.nn.Module):
                 constants[node.output[0]] = numpy_helper.to_array(attributes["value"])
                 continue
             if node.op_type not in operators:
-                raise ValueError(f"node `{node.name}`: the twin has no operator `{node.op_type}`")
+                raise ValueError(f"node `{node.name}`: add `{node.op_type}` to the operators here")
             sources = [self._source(name, node.op_type, constants) for name in node.input]
             step = (operators[node.op_type], sources, list(node.output), attributes)
             if any(kind == "value" for kind, _ in sources):

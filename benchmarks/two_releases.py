@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def measured(path: Path, old_python: str, rounds: int) -> dict[str, Any]:
-    """The median microseconds of a run on the old release, and the ratio of the new one to it."""
+    """The median microseconds of a run on the old release, and the new release's time over that."""
     programs = {NEW: sys.executable, OLD: old_python, AGAIN: old_python}
     with contextlib.ExitStack() as stack:
         workers = {

@@ -31,9 +31,9 @@ def section(report: dict[str, Any]) -> list[str]:
         "## The runtime library against an older one",
         "Measured by `python -m benchmarks.two_releases`. The release of 23 November ran models by "
         "TVM's foreign function interface, and today's release runs them by a library of its own. "
-        "Both ran artifacts that the older one wrote, from Python, each in a process of its own, "
-        f"in {report['rounds']} rounds with half a second of rest before each turn, on "
-        f"{machine(report)}. The last column is the noise.",
+        "Both ran artifacts that the older release wrote. They ran from Python, each in a process "
+        f"of its own, in {report['rounds']} rounds, on {machine(report)}. Each turn began after "
+        "half a second of rest. The last column is the noise.",
         rows_table(rows),
         f"Geometric mean: {geometric([row['ratio'] for row in rows]):.3f}.",
     ]

@@ -6,12 +6,12 @@ The folder holds the files that `benchmarks.zoo_export` or any other exporter wr
 network: `NAME.onnx`, and `NAME.npz` with its inputs in the order of the graph. A file `NAME.pt2` is
 optional. PyTorch takes part only in networks that have one.
 
-Each network is compiled in a process of its own, with the schedule that ships and with sequential
-execution of the same kernels. Then each contestant starts in a process of its own, and its outputs
-are compared with onnxruntime's. All contestants run in turns, as in `tvm-interop perf`. Each turn
-begins with a rest of half a second, in which the threads of the contestant before go to sleep. A
-ratio is the geometric mean over rounds. onnxruntime takes part twice, and its ratio to itself is
-the noise.
+Each network is compiled in a process of its own, once as `compile` does it by default and once for
+sequential execution of the same kernels. Then each contestant starts in a process of its own, and
+its outputs are compared with onnxruntime's. All contestants run in turns, as in `tvm-interop perf`.
+Each turn begins with a rest of half a second, in which the threads of the contestant before go to
+sleep. A ratio is the geometric mean over rounds. onnxruntime takes part twice, and its ratio to
+itself is the noise.
 
 Compiling takes far longer than measuring. So the folder `--artifacts` keeps `NAME.tar`,
 `NAME.sequential.tar` and `NAME.json` (time and memory of compiling), and later runs use them.
@@ -71,7 +71,7 @@ class Row:
         the output.
     compile_s: seconds to compile the network, with the search for a schedule.
     compile_peak_mib: peak memory of the process that compiled it, in MiB.
-    scheduled: whether the artifact ships a schedule other than sequential execution.
+    scheduled: whether the artifact runs a schedule other than sequential execution.
     median_us: median microseconds of each contestant.
     ratios: our time over the time of each contestant.
     intervals: 95% confidence interval of each ratio; empty if there was one round.
@@ -207,8 +207,8 @@ def relative_error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> f
 def table(rows: Sequence[Row]) -> str:
     """The results as a Markdown table. A ratio above 1 means that we are slower.
 
-    The column `ships` says which networks ship sequential execution. For these networks, `over
-    ours, sequential` compares a program with itself.
+    The column `ships` says which artifacts run sequentially. For these, `over ours, sequential`
+    compares a program with itself.
     """
     others = list(dict.fromkeys(name for row in rows for name in row.ratios))
     lines = [
@@ -265,9 +265,9 @@ def means(ratios: Sequence[Mapping[str, float]]) -> str:
 
 
 def ratios_of_schedules(row: Row) -> dict[str, float]:
-    """The ratios of a network; the ratio to sequential execution only if a schedule ships.
+    """The ratios of a network, without the ratio to sequential execution if it has no schedule.
 
-    Otherwise that ratio would compare a program with itself, and say nothing about schedules.
+    If our artifact runs sequentially, that ratio would compare a program with itself.
     """
     return {name: v for name, v in row.ratios.items() if name != SEQUENTIAL or row.scheduled}
 
@@ -327,7 +327,7 @@ def _told(
     Parameters
     ----------
     compiler: compiles the artifact and returns the figures.
-    kind: part of the file names that tells the artifact, such as `.bf16`.
+    kind: part of the file names that tells the artifacts of a network apart, such as `.bf16`.
     """
     told = folder / f"{network.name}{kind}.json"
     if told.exists():
@@ -400,7 +400,7 @@ def _measure(network: Network, row: Row, arguments: argparse.Namespace) -> None:
         print(f"{network.name}: {name} does not take part: {why}", file=sys.stderr)
     by_name = {one.name: one for one in contestants if one.name not in failed}
     if not {ONNXRUNTIME, AGAIN} <= by_name.keys():
-        raise SystemExit(f"{network.name}: onnxruntime is needed to compare with")
+        raise SystemExit(f"{network.name}: install onnxruntime, to which all times are compared")
     wanted = outputs[ONNXRUNTIME]
     row.errors = {name: relative_error(outputs[name], wanted) for name in by_name if name != AGAIN}
     row.error = row.errors[OURS]

@@ -271,7 +271,7 @@ NETWORKS: dict[str, Maker] = {
 
 
 def export(name: str, batch: int, folder: Path) -> None:
-    """Export one network, and write its three files."""
+    """Export one network, and write it as `.pt2` and as `.onnx`, and its inputs as `.npz`."""
     path = folder / (name if batch == 1 else f"{name}_b{batch}")
     torch.manual_seed(0)
     network, inputs = NETWORKS[name](batch)

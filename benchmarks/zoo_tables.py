@@ -20,21 +20,21 @@ def networks(report: dict[str, Any]) -> list[str]:
         "`compile` chose a schedule or sequential execution. The *over* columns have our time over "
         f"the time of each other contestant, {_how(_ran(report))}. If `compile` "
         "chose sequential execution, ours and *ours, sequential* are the same program, and their "
-        "ratio shows noise; the geometric mean of that column is over the networks that ship a "
+        "ratio shows noise; the geometric mean of that column is over the networks with a "
         f"schedule. OpenVINO as installed computes in {_installed_type(report)} here; all other "
         "contestants compute in float32. *Noise* is the ratio of onnxruntime to itself. *Error* is "
         "our largest difference from onnxruntime's output, over the largest absolute value of that "
-        "output. The last column has the seconds that compiling took, with nothing known before.",
+        "output. The last column has the seconds that compiling took, with an empty cache.",
         _of_networks(report),
     ]
 
 
 def other_kinds(report: dict[str, Any]) -> list[str]:
-    """The section with networks of kinds that the section of `networks` does not have."""
+    """The section about kinds of networks that the section of `networks` does not cover."""
     return [
-        "## Networks of other kinds\n\nExported by `torch.onnx.export`, and measured in the same "
-        f"way on {machine(report)}: single steps of decoders, state spaces, attention on graphs, "
-        "sound, volumes, detection and segmentation. OpenVINO as installed computes in "
+        "## Networks of other kinds\n\nExported by `torch.onnx.export`, and measured like the "
+        f"networks above, on {machine(report)}: single steps of decoders, state spaces, attention "
+        "on graphs, sound, volumes, detection and segmentation. OpenVINO as installed computes in "
         f"{_installed_type(report)} here.",
         _of_networks(report),
     ]
@@ -118,7 +118,7 @@ KINDS = {
 
 
 def where_it_pays(report: dict[str, Any]) -> list[str]:
-    """The section about the networks that ship a schedule, from `benchmarks.shipped_schedules`."""
+    """The section about the networks that `compile` gives a schedule, not sequential execution."""
     rows = sorted(report["rows"], key=lambda row: float(row["ratio"][RESTED]))
     means = [geometric([row["ratio"][kind] for row in rows]) for kind in (RESTED, BACK_TO_BACK)]
     cells = [shipped_cells(row) for row in rows]
@@ -127,13 +127,13 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
     noises = [row["noise"][RESTED] for row in rows]
     return [
         f"## Where a schedule ships\n\nMeasured by `python -m benchmarks.shipped_schedules FOLDER` "
-        f"on {machine(report)}. There {ships} of {len(report['ships'])} networks ship a schedule; "
-        f"the others ship sequential. {len(rows)} of the schedules ran in this measurement. The "
-        "*over sequential* columns have the "
-        "time of the schedule over the time of sequential execution of the same kernels, each in a "
-        f"process of its own, over {report['rounds']} rounds, with the 95% confidence interval. "
-        "Each turn begins after half a second of rest, or, *back to back*, at once. *Noise* is the "
-        "ratio of two processes of sequential execution with rests, and ranges from "
+        f"on {machine(report)}. There the artifacts of {ships} of {len(report['ships'])} networks "
+        f"run a schedule; the others run sequentially. {len(rows)} of the schedules "
+        "ran in this measurement. The *over sequential* columns have the time of the schedule over "
+        "the time of sequential execution of the same kernels, each in a process of its own, over "
+        f"{report['rounds']} rounds, with the 95% confidence interval. Each turn begins after half "
+        "a second of rest, or, *back to back*, at once. *Noise* is the ratio of two processes of "
+        "sequential execution with rests, and ranges from "
         f"{interval((min(noises), max(noises)), 2)}. With rests, {_beyond(rows, RESTED)}. Back to "
         f"back, {_beyond(rows, BACK_TO_BACK)}.",
         table(
@@ -245,12 +245,12 @@ def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [
         "## Compiling\n\nMeasured by `python -m benchmarks.compile_time FOLDER [--again]` on a "
         "quiet machine. Each compilation has a process of its own. A *cold* compilation starts "
-        "with nothing known. A *warm* compilation repeats it with everything that the cold one has "
-        "measured and built. The columns *before* are of the code before compiling was made "
-        "faster; they were not measured in the same hour as the others. *The same* says whether "
-        "the cold and the warm artifact are the same, with kernels compared byte by byte. *Chosen "
-        "alike* is the share of operators that got the same kernel in two cold compilations; only "
-        "some networks were compiled cold twice.",
+        "with an empty latency database. A *warm* compilation repeats it with everything that the "
+        "cold one has measured and built. The columns *before* are of the code before compiling "
+        "was made faster; they were not measured in the same hour as the others. *The same* says "
+        "whether the cold and the warm artifact are the same, with kernels compared byte by byte. "
+        "*Chosen alike* is the share of operators that got the same kernel in two cold "
+        "compilations; only some networks were compiled cold twice.",
         table([*head, "chosen alike"], cells),
     ]
 
@@ -309,21 +309,22 @@ def all_cores(report: dict[str, Any]) -> list[str]:
         f"{machine(report)}. Other programs took {report['machine']['busy']:.0%} of the processor "
         "time when it began. On a busy machine, prices are more reliable than times and checks, "
         "and the checks find a gain less often. `ios-both` now divides each large operator over "
-        "all cores, merged operators too. *Before*, the schedulers that merge left operators "
-        "whole, so an operator that ran alone in a plan with several streams used one core.\n\n"
-        "The columns *price* have the makespan of `ios-both`, over the makespan before and over "
-        "that of sequential execution. These makespans come from latencies of stages that were "
-        "measured again after the search. The columns *check* have the result of the speed check: "
-        "the time of the schedule over the time of sequential execution of the same operators. A "
-        "schedule whose ratio is **bold** ships. Otherwise sequential execution ships, which ran "
-        "whole operators before. The columns *time* have the undisturbed time of the artifact that "
-        "ships. *Pairs* has this time over the time before, from runs of the same rounds, with the "
-        "90% interval. *Noise* is the ratio of sequential execution to itself.\n\n"
-        f"Of {len(ran)} networks, {before} shipped a schedule of `ios-both` before, and {now} ship "
-        "one now. By pairs, the artifact that ships is faster than before, beyond the interval, on "
-        f"{faster} networks, and slower on {slower}. The geometric mean of the ratios to before is "
-        f"{prices:.2f} by prices and {times:.2f} by undisturbed times. The schedules of `auto`, "
-        "the default, are the same as before: it merges nothing, and has always divided operators.",
+        "all cores, merged operators too. *Before* this change, schedulers that merge operators "
+        "did not divide them, so an operator that ran alone in a plan with several streams used "
+        "one core.\n\nThe columns *price* have the makespan of `ios-both`, over its makespan "
+        "before the change and over the makespan of sequential execution. These makespans come "
+        "from latencies of stages that were measured again after the search. The columns *check* "
+        "have the result of the speed check: the time of the schedule over the time of sequential "
+        "execution of the same operators. The artifact runs the schedule if the ratio is **bold**. "
+        "Otherwise it runs sequentially, before with whole operators. The columns *time* have the "
+        "undisturbed time of the artifact. *Pairs* has this time over the time before, from runs "
+        "of the same rounds, with the 90% interval. *Noise* is the ratio of sequential execution "
+        f"to itself.\n\nOf {len(ran)} artifacts, {before} ran a schedule of `ios-both` before the "
+        f"change, and {now} after it. By pairs, the artifact is faster than before, beyond the "
+        f"interval, on {faster} networks, and slower on {slower}. The geometric mean of the ratios "
+        f"to before is {prices:.2f} by prices and {times:.2f} by undisturbed times. The schedules "
+        "of `auto`, the default, are the same as before: it merges nothing, and has always divided "
+        "operators.",
         table(
             [
                 "", "merged", "price, over before", "price, over sequential", "check before",
@@ -335,7 +336,7 @@ def all_cores(report: dict[str, Any]) -> list[str]:
 
 
 def _check(row: dict[str, Any], name: str) -> str:
-    """The ratio of a speed check, in bold if the schedule ships; "sequential" without a check."""
+    """The ratio of a speed check, in bold if the schedule passed; "sequential" without a check."""
     if name not in row["checks"]:
         return "sequential"
     ratio = f"{row['checks'][name]:.2f}"

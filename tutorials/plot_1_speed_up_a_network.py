@@ -22,9 +22,9 @@ folder = Path(tempfile.mkdtemp())
 # Compile
 # -------
 # ``compile`` lowers the model to fused kernels and measures them on this machine. Then IOS searches
-# for the best stages. The result runs against sequential execution of the same kernels. If it is
-# faster, it ships. Otherwise the artifact runs sequentially. Measurements are kept, so the next
-# model with the same kernels reuses them.
+# for the best stages. The schedule that it finds runs against sequential execution of the same
+# kernels. If the schedule is faster, it ships: the artifact contains it. Otherwise the artifact
+# runs sequentially. Measurements are kept, so the next model with the same kernels reuses them.
 
 artifact = tvm_interop.compile(model, scheduler="ios", out=folder / "squeezenet.tar")
 checked = artifact.manifest.speed_check

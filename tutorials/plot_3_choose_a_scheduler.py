@@ -84,5 +84,5 @@ for name, times in times_us.items():
     print(f"{name:17} {np.median(times):8.0f} us, ratio {np.median(times) / base:.2f}")
 
 # %%
-# ``compile`` measures the schedule of any scheduler against sequential execution before it ships,
-# and ships the faster one. So a bad scheduler costs you only the search.
+# ``compile`` measures the schedule of any scheduler against sequential execution, and puts the
+# faster of the two into the artifact. So a bad scheduler costs you only the search.

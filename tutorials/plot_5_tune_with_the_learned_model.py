@@ -139,8 +139,8 @@ type_in("db", "stats")
 # --------
 # ``tvm-interop compile block.onnx --schedule schedule.json`` takes the schedule that ``tune``
 # wrote. ``compile`` in Python takes it too, and can also search by itself. Either way, the schedule
-# runs against sequential execution before it ships. The block takes less than a millisecond, so do
-# not be surprised if sequential execution ships.
+# runs against sequential execution before it goes into the artifact. The block takes less than a
+# millisecond, so do not be surprised if the artifact runs sequentially.
 
 schedule = tvm_interop.Schedule.from_json((folder / "schedule.json").read_text())
 artifact = tvm_interop.compile(

@@ -29,8 +29,8 @@ if not with_tensorrt:
 # %%
 # Us
 # --
-# ``target="cuda"`` compiles for the GPU at hand. Both sides are timed from arrays in the host's
-# memory to arrays in the host's memory. This is the time that a caller waits.
+# ``target="cuda"`` compiles for this machine's GPU. Both engines are timed from arrays in the
+# host's memory to arrays in the host's memory. This is the time that a caller waits.
 
 
 def ours():
@@ -97,7 +97,7 @@ them, theirs = (
 # %%
 # The same answer?
 # ----------------
-# A comparison of speed makes sense only if both sides compute the same result.
+# A comparison of speed makes sense only if both engines compute the same result.
 
 difference = np.abs(ours() - theirs()).max()
 print(f"largest difference of an output: {difference:.1e}")
@@ -106,8 +106,8 @@ assert difference < 1e-3
 # %%
 # In turns
 # --------
-# In every round each contestant runs once, in a new random order. So a machine that slows down
-# slows both sides. Our side takes part twice, and its ratio to itself is the noise.
+# Both engines run in every round, in a new random order. So a machine that slows down slows both of
+# them. This package runs twice in each round, and its ratio to itself is the noise.
 
 contestants = {"ours": ours, "ours again": ours, them: theirs}
 times_ms = {name: [] for name in contestants}

@@ -56,8 +56,8 @@ lib.export_library(folder / "model.tar")
 
 # %%
 # The command lines of tvmc still work, with ``python -m tvm_interop.tvmc`` instead of ``tvmc``. The
-# next call runs one in this process, on the file just written. ``translate`` shows the command line
-# of ``tvm-interop`` that a line of tvmc becomes.
+# next call runs tvmc's ``run`` in this process, on the file just written. ``translate`` shows the
+# command line of ``tvm-interop`` that does the same as a command line of tvmc.
 
 tvmc.main(["run", "--print-time", "--repeat", "3", str(folder / "model.tar")])
 line = "compile --target llvm --opt-level 3 --output module.tar model.onnx"

@@ -35,7 +35,7 @@ def command(line: str) -> str:
 # %%
 # Compile
 # -------
-# The artifact holds the schedule, and the measurements of its compilation. ``--keep-slower`` ships
+# The artifact holds the schedule, and the measurements of its compilation. ``--keep-slower`` keeps
 # the schedule even if sequential execution is as fast, because this tutorial needs a schedule to
 # look at.
 

@@ -136,7 +136,7 @@ def _sequential_over_parallel(size: int, sheet: Sheet) -> float:
 
 @experiment("hios", "Figure 2", "transfer of an input beside its convolution", seconds=2)
 def figure_2() -> Record:
-    """Computes the transfer from the link's speed, and simulates the convolution block by block."""
+    """Computes the time of a transfer from the link's speed, and simulates the convolution."""
     shares = {
         name: [_transfer_over_compute(size, sheet) for size in SIZES]
         for name, sheet in SHEETS.items()

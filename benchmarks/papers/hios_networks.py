@@ -237,7 +237,7 @@ def _by_size(name: str) -> Chart:
 
 @experiment("hios", "Figure 13", "where HIOS-LP's gain comes from", seconds=1)
 def figure_13() -> Record:
-    """Takes the schedules of Figure 12, at the smallest and the largest images.
+    """Compares latencies of the schedules of Figure 12, at the smallest and the largest images.
 
     If it runs alone, this function first makes these schedules, and takes as long as Figure 12.
     """

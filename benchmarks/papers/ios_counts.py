@@ -34,10 +34,11 @@ TABLE_2 = {
     "ios", "Table 1", "operators, transitions and schedules of the largest blocks", seconds=5
 )
 def table_1() -> Record:
-    """Count with the endings that the authors' code enumerates.
+    """Count the operators, transitions and schedules of the largest block of each network.
 
-    An ending is a set of operators that can be the last stage. IOS's limits on the operators of a
-    group (r) and on the groups of an ending (s) are not set.
+    An ending is a set of operators that can be the last stage. The search goes through the endings
+    that the authors' code enumerates. IOS's limits on the operators of a group (r) and on the
+    groups of an ending (s) are not set.
     """
     checks, rows = [], []
     for name, (ops, width, bound, transitions, schedules) in TABLE_1.items():
@@ -99,7 +100,7 @@ def _counted(block: OpGraph) -> tuple[int, float]:
         endings="paper", max_group_ops=0, max_groups=0,
     ).stats  # fmt: skip
     if stats["blocks_left"]:
-        raise ValueError(f"a block of {block.num_ops} operators is too large to be counted")
+        raise ValueError(f"a block of {block.num_ops} operators is too large: count a smaller one")
     return stats["transitions"], stats["schedules"]
 
 

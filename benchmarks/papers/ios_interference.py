@@ -133,8 +133,7 @@ def interference() -> Record:
 
 
 def _gains(simulated: Mapping[str, Mapping[str, Greedy]]) -> list[list[str]]:
-    """The time of the sequential schedule divided by that of the greedy schedule, in the paper
-    and without interference."""
+    """Sequential over greedy time: in the paper, and simulated without interference."""
     ours = [
         [f"{gpu}, no interference", *(f"{found[name].gain(0.0):.2f}" for name in PAPER)]
         for gpu, found in simulated.items()

@@ -74,7 +74,7 @@ def learned() -> Record:
 
 
 def _where_it_does_not_pay(rows: list[dict[str, Any]]) -> str:
-    """Sentences that name the schedulers that few measurements make slower to search or to run."""
+    """Sentences that name the schedulers to which few measurements give no gain."""
     longer = [r for r in rows if r["seconds"]["few"] >= r["seconds"]["full"]]
     slower = [r for r in rows if r["ratio_interval"][0] > 1]
     said = []
@@ -101,7 +101,7 @@ def measured_at(found: dict[str, Any], *parts: str) -> str:
 
 
 def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
-    """Check that each scheduler measures less, and that its schedule is not clearly slower.
+    """Check that prediction saves each scheduler measurements, without a slower schedule.
 
     Parameters
     ----------
@@ -119,8 +119,7 @@ def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
 
 
 def _share(counts: dict[str, int]) -> float:
-    """The number of measurements of the search with few measurements, divided by that of the
-    search with all."""
+    """The number of measurements with most latencies predicted, over the number with none."""
     return counts["few"] / counts["full"]
 
 
@@ -174,7 +173,7 @@ def _choices(rows: list[dict[str, Any]]) -> Table:
 
 
 def target_table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """The errors of predictions for one target from another, by samples of the target itself."""
+    """The errors of predictions for a target, with and without samples of another target."""
     head = [
         "", "of its own", "error, from both", "from its own alone", "rank correlation, from both",
         "from its own alone",

@@ -8,7 +8,7 @@ from .registry import experiment
 
 @experiment("ios", "Figure 12", "TVM's tuned kernels against IOS", seconds=0)
 def figure_12() -> Record:
-    """TVM tunes kernels by running them on the GPU."""
+    """Says what is missing: TVM tunes kernels by running them on a GPU."""
     return not_to_be_had(
         "TVM's tuning takes 208 hours of a GPU and IOS takes 3. IOS is faster than TVM on "
         "Inception-V3 and SqueezeNet, and slower on RandWire and NASNet-A.",
@@ -19,7 +19,7 @@ def figure_12() -> Record:
 
 @experiment("ios", "Figure 7", "other frameworks", seconds=0)
 def figure_7() -> Record:
-    """The frameworks of the figure run on GPUs only."""
+    """Says what is missing: the frameworks of the figure run on GPUs only."""
     return not_to_be_had(
         "IOS is 1.1 to 1.5 times faster than TASO, TVM with cuDNN and TensorRT.",
         "A V100 with TensorFlow, TASO, TVM with cuDNN, and TensorRT 7.",

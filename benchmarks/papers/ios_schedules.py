@@ -259,7 +259,7 @@ def _kendall_tau(first: Sequence[float], second: Sequence[float]) -> float:
     """Kendall's tau-b of two rankings of the same things."""
     from scipy.stats import kendalltau
 
-    # Sequential and IOS-Merge are the same schedule on some networks. The paper's times of them
-    # differ by noise of less than 1%, which ranks nothing.
+    # Sequential and IOS-Merge are the same schedule on some networks. Their times in the paper
+    # differ by noise of less than 1%. So a difference of less than 1% ranks neither schedule first.
     rounded = [[round(math.log(value) / 0.01) for value in values] for values in (first, second)]
     return float(kendalltau(*rounded).statistic)

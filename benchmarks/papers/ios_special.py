@@ -37,8 +37,7 @@ def _at(sheet: str, batch: int) -> tuple[Subject, Found]:
 def _times_by(
     what: str, ms: Mapping[Any, float], papers: Mapping[Any, Mapping[Any, float]]
 ) -> Table:
-    """The times, by the batch or GPU that runs and by the batch or GPU that the schedule was
-    made for."""
+    """A table of times by the batch or GPU that runs, and by that for which a schedule was made."""
     return Table(
         f"Milliseconds, ours (the paper's), by the {what} that runs",
         ["runs", *(f"made for {of}" for of in papers)],

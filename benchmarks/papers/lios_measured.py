@@ -1,7 +1,7 @@
 """LIOS: how much latencies vary, measured on this machine's CPU.
 
-The paper measures on an RTX 3080. These experiments time, so the machine should be quiet; a result
-says how busy it was.
+The paper measures on an RTX 3080. These experiments measure times, so the machine should be quiet.
+Each result says how busy the machine was.
 """
 
 from __future__ import annotations

@@ -33,8 +33,7 @@ _CALLS = 25
 
 @experiment("opara", "Figure 2", "launch orders of GoogLeNet", seconds=3)
 def figure_2() -> Record:
-    """Launches GoogLeNet depth first and in Opara's order, with streams that are made in the
-    same way."""
+    """Launches GoogLeNet depth first and in Opara's order. Opara makes the streams of both."""
     times = {
         gpu: {
             form: [ms("googlenet", gpu, form, batch) for batch in _BATCHES]
@@ -94,7 +93,7 @@ def _spread() -> str:
 
 @experiment("opara", "Figure 3", "operators of two kinds side by side", seconds=1)
 def figure_3() -> Record:
-    """Launches both cases of the figure in the order that the text gives, and in Algorithm 2's."""
+    """Launches both cases of the figure in the text's order and in Algorithm 2's order."""
     cases = fig_3(fitted())
     on_a100 = [case for case in cases if case.gpu == "a100"]
     checks = [
@@ -136,7 +135,7 @@ def figure_3() -> Record:
 
 @experiment("opara", "Figure 8", "throughput of Inception-V3 by batch", seconds=5)
 def figure_8() -> Record:
-    """Runs one stream, Nimble's and Opara's streams at each batch."""
+    """Simulates one stream, Nimble's streams and Opara's streams at each batch."""
     rate = {
         form: [1e3 * b / ms("inception_v3", "rtx2080super", form, b) for b in _BATCHES]
         for form in FORMS

@@ -40,7 +40,7 @@ _MORE_ACTIVE = {"inception_v3": 0.36, "googlenet": 0.58, "bert_base": 0.20, "t5_
 
 @experiment("opara", "Figure 1", "how much of an A100 sequential execution uses", seconds=3)
 def figure_1() -> Record:
-    """Runs one stream at two batches, and counts the time in which multiprocessors have blocks."""
+    """Runs each model on one stream, and counts the time in which multiprocessors have blocks."""
     names = list(dict.fromkeys(name for name, _ in _SHARES))
     ours = {
         (name, batch): active_share(

@@ -63,8 +63,8 @@ class Agreement:
 
     Attributes
     ----------
-    alike, otherwise, equal: pairs that our numbers rank like the paper, the other way, and not at
-        all.
+    alike, otherwise, equal: number of pairs that our numbers rank in the paper's order, in the
+        opposite order, and in no order.
     """
 
     alike: int = 0

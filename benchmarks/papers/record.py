@@ -155,7 +155,7 @@ def record_from(stored: Mapping[str, Any]) -> Record:
 
 
 def verdict(found: Record) -> str:
-    """One of `VERDICTS`: one check that does not hold makes the record contradict the paper.
+    """The verdict, one of `VERDICTS`. A record contradicts the paper if one of its checks fails.
 
     Raises
     ------
@@ -167,5 +167,5 @@ def verdict(found: Record) -> str:
         return REPRODUCED
     if not found.why:
         failed = [check.what for check in found.checks if not check.holds]
-        raise ValueError(f"these checks do not hold, and `why` is empty: {failed}")
+        raise ValueError(f"these checks do not hold; give the reason in `why`: {failed}")
     return CONTRADICTED

@@ -101,7 +101,7 @@ def chosen(paper: str, name: str | None) -> list[Experiment]:
 
     Raises
     ------
-    ValueError: the paper has no such experiment; the message lists the ones it has.
+    ValueError: the paper has no such experiment; the message lists its experiments.
     """
     there = experiments(paper)
     if name is None:
@@ -117,7 +117,7 @@ _ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5, "VI": 6, "VII": 7, "VIII":
 
 
 def order_of(name: str) -> tuple[int, int, str]:
-    """A key that sorts tables before figures before others, and each kind by its number."""
+    """A sort key: first tables, then figures, then other experiments, each kind by its number."""
     kind, _, rest = name.partition(" ")
     number = rest.partition(" ")[0]
     place = {"Table": 0, "Figure": 1}.get(kind, 2)

@@ -79,7 +79,7 @@ def latency_of(network: PaperGraph, sheet: str) -> LatencyModel:
 
 
 def given_blocks(name: str, graph: OpGraph) -> tuple[tuple[int, ...], ...]:
-    """The blocks of a network: the cells of NASNet-A by their names, else those of the graph.
+    """The blocks of a network: for NASNet-A its cells by name, otherwise the blocks of its graph.
 
     A cell of NASNet-A reads the two cells before it, so that no cut of the graph separates two
     cells.

@@ -10,7 +10,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def read(name: str) -> Any:
-    """The result file `name`: its path below `benchmarks/results`, without the ending."""
+    """The contents of the result file `benchmarks/results/NAME.json`."""
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 

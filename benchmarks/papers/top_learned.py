@@ -149,7 +149,7 @@ def figure_15() -> Record:
 
 @experiment("top", "Figure 16", "how much of the GPU is used", seconds=1)
 def figure_16() -> Record:
-    """Reads the utilisation with one model and with three models."""
+    """Compares TOP's use of the GPU with that of IOS (one model) and of POS (three models)."""
     single, multi = cell("single-policies"), cell("policies-0.03")
     agents_1 = mean(seeds("single-mended", 2), "utilisation")
     agents_3 = mean(seeds("maddpg-small", 5), "utilisation")
@@ -327,7 +327,7 @@ def figure_23() -> Record:
 
 @experiment("top", "Figure 25", "stages and groups by batch", seconds=10)
 def figure_25() -> Record:
-    """Reads the mean number of stages by batch, and adds the numbers for the paper's network."""
+    """Reads the mean number of stages by batch, and adds those of the paper's scheduler `gpg`."""
     found = cell("graphs-by-batch")
     batches = (1, 4, 16, 64)
     schedulers = ("gpg", "gpg-scored", "ios", "greedy")

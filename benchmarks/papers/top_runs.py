@@ -197,8 +197,10 @@ def figure_26() -> Record:
 
 @experiment("top", "Figure 27", "baselines by batch", seconds=1)
 def figure_27() -> Record:
-    """Uses the runs of Figure 26, and runs of single models. If it runs alone, this function takes
-    as long as Figure 26.
+    """Compares TOP with other policies, with one model and with three, at several batch sizes.
+
+    The runs with three models are those of Figure 26. If this function runs alone, it makes them
+    first, and takes as long as Figure 26.
     """
     checks: list[Check] = []
     for label in (_ALL, *NETWORKS):
@@ -328,7 +330,7 @@ def _shares(training: Any, parts: dict[str, tuple[tuple[str, str], ...]]) -> dic
 
 @experiment("top", "Overheads", "time of a decision and of a new graph", seconds=1)
 def overheads() -> Record:
-    """Reads the time of a decision, and makes the stages of a decision again."""
+    """Reads the time of a decision, and times the search for the stages of its combined blocks."""
     decision = cell("inference")
     measured = {row["policy"]: row for row in read("serving/top_measured")["rows"]}
     rebuild_s = max(_rebuild_seconds(seed) for seed in range(3))

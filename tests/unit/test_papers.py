@@ -70,7 +70,7 @@ def test_how_a_page_writes_what_is_accepted(check: Check, text: str) -> None:
 def test_a_check_can_fail_and_a_failure_needs_a_reason() -> None:
     with pytest.raises(ValueError, match="`x` has no limit"):
         Check("x", None, 1.0)
-    with pytest.raises(ValueError, match=r"`why` is empty: \['x'\]"):
+    with pytest.raises(ValueError, match=r"give the reason in `why`: \['x'\]"):
         verdict(Record("They say so.", "nothing", [above("x", 1.0, 2.0)]))
     with pytest.raises(ValueError, match="either checks or"):
         Record("They say so.", "nothing")

@@ -79,7 +79,7 @@ def test_where_a_schedule_ships_says_which_were_faster_and_slower() -> None:
     assert cells["gat"] == [
         "graphs", "2.00", "0.500", "0.450 to 0.550", "1.010", "0.490", "0.440 to 0.540",
     ]  # fmt: skip
-    assert "There 4 of 5 networks ship a schedule" in text
+    assert "There the artifacts of 4 of 5 networks run a schedule" in text
     assert "3 of the schedules ran in this measurement" in text
     # The interval of `crnn` reaches above 1, so it is neither faster nor slower. Back to back, the
     # interval of `autoint_b64` reaches below 1, so it is not slower there.
@@ -134,5 +134,6 @@ def test_the_table_of_all_cores_says_what_ships() -> None:
     assert cells["tv_one"][7:] == ["0.81 (0.70 to 0.90)", "1.10"]
     assert cells["tv_two"][4] == "sequential"
     assert "tv_three" not in cells
-    assert "Of 2 networks, 0 shipped a schedule of `ios-both` before, and 1 ship" in text
+    assert "Of 2 artifacts, 0 ran a schedule of `ios-both` before the change" in text
+    assert "before the change, and 1 after it" in text
     assert "on 1 networks, and slower on 0" in text

@@ -120,9 +120,9 @@ def auto(
        runs the finalists against each other, and the fastest is chosen. Each round runs
        `sequential` twice, which shows how noisy the machine is.
        A finalist runs only if it is predicted to be 1% faster than `sequential`. A streamed
-       schedule must also be predicted to be 1% faster if each part of an operator takes as long as
-       it takes in `baseline`, beside the operator's other parts (`Candidates.promises_gain`).
-       Without `evaluate`, the finalist with the shortest predicted makespan wins.
+       schedule must pass a second prediction too, in which each part of an operator takes as long
+       as in `baseline`, beside the operator's other parts (`Candidates.promises_gain`). Without
+       `evaluate`, the finalist with the shortest predicted makespan wins.
     4. The fastest of several measured schedules is partly the fastest by chance. So `evaluate` runs
        the chosen schedule again, against `sequential` only. The chosen schedule wins if it is
        faster by more than 1% in these new rounds, at a significance level of 5% (`paired_rounds`).
@@ -267,7 +267,7 @@ def _time_to_search(budget: Budget, time_budget_s: float, runs: bool, worth: flo
     Parameters
     ----------
     runs: whether schedules are run afterwards.
-    worth: see `_worth`.
+    worth: share of the usual search time to spend (`_worth`).
     """
     if not runs:
         return budget.share(1.0)

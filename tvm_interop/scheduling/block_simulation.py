@@ -36,12 +36,13 @@ def simulate_blocks(
     """Simulate `schedule` on one GPU, with the thread blocks of every kernel.
 
     One host thread launches the kernels in the schedule's launch order, `gpu.launch_us` apart. The
-    n-th kernel, counted from 1, arrives at the GPU after n times `gpu.launch_us`. The kernel is
-    ready `gpu.gap_us` after the end of the kernel before it on its stream, and `gpu.wait_us` after
-    the end of each operator on another stream that its operator waits for. The waits are the same
-    as in a plan (`sync_plan`), and a stage with a barrier waits for the stage before it. When a
-    kernel is ready, the rules of `latency.gpu_blocks` decide how its blocks run. A schedule without
-    a launch order is launched round robin over its streams, like a plan (`planning.launch_order`).
+    n-th kernel, counted from 1, arrives at the GPU after n times `gpu.launch_us`. The kernel is not
+    ready until `gpu.gap_us` after the end of the kernel before it on its stream. If its operator
+    waits for operators on other streams, it is not ready until `gpu.wait_us` after the end of each
+    of them. The waits are the same as in a plan (`sync_plan`), and a stage with a barrier waits for
+    the stage before it. When a kernel is ready, the rules of `latency.gpu_blocks` decide how its
+    blocks run. A schedule without a launch order is launched round robin over its streams, like a
+    plan (`planning.launch_order`).
 
     Parameters
     ----------

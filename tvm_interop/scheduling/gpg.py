@@ -108,18 +108,19 @@ def gpg_scored(
     `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
     `gpg`, the ending that a number m stands for changes with the number of endings, and the policy
     network must learn this. Here networks estimate two latencies, whose sum is an ending's score.
-    The first is that of the stage, between the latency of its longest group and the total latency
-    of its operators. The second is that of the operators that then remain, between their longest
-    path and their total latency. In a state with more than 512 endings, they are built cluster by
-    cluster (`endings.Endings`), and the best 48 are kept after each cluster.
+    The first is the latency of the stage, between the latency of its longest group and the total
+    latency of its operators. The second is the latency of the operators that then remain, between
+    their longest path and their total latency. In a state with more than 512 endings, they are
+    built cluster by cluster (`endings.Endings`), and the best 48 are kept after each cluster.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
     priced: number of endings per state for which the latency model is asked; 0 to ask for none. The
         endings with the lowest scores are chosen. The model's latency replaces the estimate.
-    width: number of states that a beam search follows at the same time: those with the lowest sum
-        of the latency so far and the estimated rest. The paper follows one state.
+    width: number of states that a beam search follows at the same time. It follows the states with
+        the lowest sum of the latency so far and the estimate for the operators that remain. The
+        paper follows one state.
 
     A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
     the last operator becomes a stage by itself.

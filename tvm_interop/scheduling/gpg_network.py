@@ -212,8 +212,8 @@ class Block:
     def state_scalars(self, remaining: Bools, leaves: Bools) -> Floats:
         """(k, STATE_SCALARS) scalars of each state.
 
-        They stand for its total latency, its longest path, its use of cores and memory, and its
-        number of leaves.
+        The scalars stand for the state's total latency, its longest path, its use of cores and
+        memory, and its number of leaves.
         """
         path, total = self.bounds_us(remaining)
         below = np.maximum(total, 1e-12)

@@ -240,7 +240,8 @@ class StagePrices:
         The latencies of single operators are known. The model is first asked for the stages that
         can be merged, because the bounds do not hold for merged operators. Then the search is
         solved round by round. In each round, the model is asked for the stages of the best
-        schedule that have no latency yet. The rounds end when all its stages have a latency.
+        schedule that have no latency yet. The rounds end when all stages of the best schedule have
+        a latency.
         """
         pricing = native.ios_pricing_make(search, self._book)
         native.ios_pricing_bounds(

@@ -79,10 +79,10 @@ def multi_gpu(
        `nimble` and `opara` make schedules for one GPU too. A schedule of these last four counts
        only if its operators do not slow each other down when they run side by side, according to
        the latency model. With `intra="none"`, only `sequential` and `hios-lp` run in this step.
-    3. Simulated annealing refines the best two schedules of step 1. Each change moves an operator
-       to another GPU, to another place in the order, into a window or out of a window, or exchanges
-       the GPUs of two stages, or exchanges all stages of two GPUs from a place in the order to the
-       end.
+    3. Simulated annealing refines the best two schedules of step 1. A change moves an operator to
+       another GPU, to another place in the order, into a window or out of a window. Or a change
+       exchanges the GPUs of two stages, or exchanges between two GPUs all stages from a place in
+       the order to the end.
     4. The schedule with the shortest predicted makespan wins (`Schedule.simulate`). Ties go to
        schedules for one GPU, then to the first schedule in the order of these steps. So no schedule
        of these steps has a shorter predicted makespan than the result.

@@ -101,7 +101,7 @@ class PairedRatio:
 
     @property
     def seems_faster(self) -> bool:
-        """Whether `ratio` by itself says that the first contestant is more than 1% faster."""
+        """Whether `ratio` alone, without its interval, says that the first is over 1% faster."""
         return self.ratio < 1 - LEAST_GAIN
 
 
@@ -159,8 +159,8 @@ class Confirmation:
     ----------
     sequential_us, scheduled_us: median times in microseconds.
     compared: time of the schedule relative to sequential execution.
-    noise_ratio: time of sequential execution relative to its second run in the same rounds. If this
-        ratio is below 1, its inverse.
+    noise_ratio: time of sequential execution relative to its second run in the same rounds, or the
+        inverse of this ratio if the ratio is below 1.
     """
 
     sequential_us: float

@@ -129,7 +129,7 @@ def on_off(
     _check(rates, seconds)
     _check([on_s, off_s], seconds)
     if on_s == 0:
-        raise InputError("`on_s` is 0; nothing would ever arrive")
+        raise InputError("`on_s` is 0, so nothing would ever arrive; give a number above 0")
     rng = np.random.default_rng(seed)
     times = []
     for rate in rates:
@@ -218,7 +218,7 @@ def trace_file(path: str | Path, models: Sequence[str]) -> Arrivals:
                 f"line {number} of `{path}` has a missing or invalid number: {error}"
             ) from None
         if read[-1][3] < 1:
-            raise InputError(f"line {number} of `{path}` has a batch below 1")
+            raise InputError(f"line {number} of `{path}` has a batch below 1; give 1 or more")
     read.sort(key=lambda row: row[0])
     columns = list(zip(*read, strict=True)) or [(), (), (), (), ()]
     return Arrivals(

@@ -387,7 +387,7 @@ class Environment:
         return [self.calls, self._rng.bit_generator.state]
 
     def restore(self, saved: Any, actions: Floats) -> None:
-        """Return to the state in which the call of `saved` returned this data."""
+        """Go back to the state that this object had when `saved` returned this data."""
         self.calls, self._rng.bit_generator.state = saved
 
     def _figures(self, run: ServingRun) -> Floats:

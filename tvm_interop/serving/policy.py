@@ -23,8 +23,8 @@ class Setting:
 
     Attributes
     ----------
-    programs: the models, the device, and the latencies of instances on the device. In a simulation
-        with another `believed` device, these are the programs for the believed device.
+    programs: the models, the device, and the latencies of instances on the device. If a simulation
+        is given a `believed` device, these are the programs for that device.
     """
 
     programs: Programs

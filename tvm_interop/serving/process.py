@@ -183,7 +183,7 @@ class ServingProcess:
             self.step(action)
         if self._served != served:
             raise InputError(
-                "the given actions are not those that the process had served when it was saved"
+                "`actions` are not the actions before the call of `saved`; give those actions"
             )
 
     def _begin(self, number: int) -> None:

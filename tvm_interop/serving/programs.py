@@ -145,7 +145,7 @@ def native_program(
     if made.devices or any(stage.kind == "merge" for stage in made.stages):
         raise ScheduleError(
             f"the schedule of `{made.scheduler}` has merged stages or several GPUs; instances of "
-            "such schedules cannot be simulated"
+            "such schedules cannot be simulated; choose another scheduler"
         )
     segments = np.zeros(graph.num_ops, dtype=np.int64)
     segment = 0

@@ -161,7 +161,7 @@ class _Simulator:
             if action.until_us <= view.now_us:
                 raise InputError(
                     f"policy `{self._policy.name}` asks to be called again at "
-                    f"{action.until_us} us, and it is {view.now_us} us already"
+                    f"{action.until_us} us, but it is {view.now_us} us already; give a later time"
                 )
             target_us = self._next_us(action)
             number = advance(engine, target_us)
@@ -234,7 +234,8 @@ class _Simulator:
             waiting.remove(request)
         except ValueError:
             raise InputError(
-                f"policy `{self._policy.name}` starts request {request.id}, which is not waiting"
+                f"policy `{self._policy.name}` starts request {request.id}, which is not waiting; "
+                "start only waiting requests"
             ) from None
 
     def _end(self, number: int) -> None:

@@ -275,7 +275,7 @@ class Auto(Policy):
     def _simulate(
         self, observed: Observed, arrivals: Arrivals, seconds: float, reason: str
     ) -> None:
-        """Correct the beliefs and choose a policy, in the background thread."""
+        """Correct the assumptions about the device, and choose a policy, in the background."""
         began_s = time.monotonic()
         self._pace = Pace(_SHARE)
         if self._is_closed:
@@ -287,7 +287,7 @@ class Auto(Policy):
             pass
         except Exception as error:
             self._error = error
-        took_s = time.thread_time()  # This thread does nothing but this decision.
+        took_s = time.thread_time()  # The thread does nothing else.
         self._rests_until_s = began_s + _REST * took_s
         self._log.append(
             (

@@ -145,10 +145,10 @@ class Top(Policy):
 class TopPlus(Search):
     """TOP's combined blocks without barriers, two of them in flight, found by search.
 
-    An operator waits for its inputs instead of the previous stage. A second combined block starts
-    beside the running one: of the other combined blocks, the one with the largest share of blocks
-    that have input. The policy also simulates `sequential`, which runs one instance at a time, and
-    serves by `sequential` if that has the higher simulated throughput.
+    An operator waits for its inputs instead of the previous stage. While one combined block runs, a
+    second one starts beside it: the combined block with the largest share of blocks that have
+    input. The policy also simulates `sequential`, which runs one instance at a time, and serves by
+    `sequential` if that has the higher simulated throughput.
 
     Parameters
     ----------

@@ -111,7 +111,7 @@ class Access:
         if scheme.lower() != "bearer":
             raise TokenError("this server requires a token: send `Authorization: Bearer TOKEN`")
         if not hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token):
-            raise TokenError("that is not the token of this server")
+            raise TokenError("the token is wrong: send the token of this server")
 
     def _knows(self, header: str) -> bool:
         """Return whether a `Host` header names this server.

@@ -110,7 +110,9 @@ class ServerConfig:
         if self.http_port is None and self.grpc_port is None:
             raise InputError("there is neither an HTTP nor a gRPC port; give one")
         if self.model_folder is not None and not Path(self.model_folder).is_dir():
-            raise InputError(f"`model_folder` is `{self.model_folder}`, which is not a folder")
+            raise InputError(
+                f"`model_folder` is `{self.model_folder}`, which is not a folder; give a folder"
+            )
         for name in ("allowed_hosts", "allowed_origins"):
             value = getattr(self, name)
             if value is not None and not _are_texts(value):

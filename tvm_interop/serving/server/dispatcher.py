@@ -239,29 +239,29 @@ class Dispatcher:
                 continue
             until_us = action.until_us
             if until_us <= self._view.now_us:
-                raise InputError("it asks to be called again at a time in the past")
+                raise InputError("the policy asks to be called in the past; give a later time")
             return float(until_us)
 
     def _started(self, start: Start) -> Job:
         tickets = [ticket for ticket in start.requests if isinstance(ticket, Ticket)]
         if len(tickets) != len(start.requests) or not tickets:
-            raise InputError("it starts a model without a request")
+            raise InputError("the policy starts a model without a request; give one")
         if len({ticket.model for ticket in tickets}) > 1:
-            raise InputError("it joins requests of several models")
+            raise InputError("the policy joins requests of several models; start each by itself")
         model = self.models[tickets[0].model]
         running = self._view.running
         if any(other.start.slot == start.slot for other in running.values()):
-            raise InputError(f"it starts two instances in slot {start.slot}")
+            raise InputError(f"slot {start.slot} has an instance; the policy must use a free slot")
         if not 0 <= start.slot < model.num_instances:
             raise InputError(
-                f"it starts an instance in slot {start.slot}, and model `{model.name}` has "
-                f"{model.num_instances}; give the server more instances"
+                f"the policy starts an instance in slot {start.slot}, and model `{model.name}` has "
+                f"{model.num_instances} slots; give the server more instances"
             )
         rows = sum(ticket.rows for ticket in tickets)
         if rows > model.sizes[-1] or (len(tickets) > 1 and not model.is_batched):
             raise InputError(
-                f"it joins {len(tickets)} requests of model `{model.name}`, which takes batches of "
-                f"at most {model.sizes[-1]}"
+                f"the policy joins {len(tickets)} requests of model `{model.name}`, which takes "
+                f"batches of at most {model.sizes[-1]}; join fewer requests"
             )
         for ticket in tickets:
             self._view.queues[ticket.model].remove(ticket)
@@ -277,7 +277,7 @@ class Dispatcher:
         model = self.models[request.model]
         if not model.is_divided:
             raise InputError(
-                f"it runs blocks, and model `{model.name}` is not divided; give `blocks`"
+                f"the policy runs blocks, and model `{model.name}` is not divided; give `blocks`"
             )
         taken = {ticket.slot for ticket in self._inside() if ticket.model == request.model}
         free = [slot for slot in range(model.num_instances) if slot not in taken]
@@ -305,11 +305,14 @@ class Dispatcher:
             if not isinstance(request, Ticket):
                 continue
             if block == WHOLE:
-                raise InputError("it runs models jointly, and compiled models run side by side")
+                raise InputError(
+                    "the policy runs models as one graph, but compiled models run side by side; "
+                    "choose another policy"
+                )
             self._view.between[index][block].remove(request)
             jobs.append(Job(self._next_job, self.models[index], request.slot, [request], block))
         if not jobs:
-            raise InputError("it starts a combined block without a request")
+            raise InputError("the policy starts a combined block without a request; give one")
         self._view.running[self._next_job] = Running(start, self._view.now_us)
         self._ended[self._next_job] = []
         self._next_job += 1

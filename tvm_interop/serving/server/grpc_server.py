@@ -230,14 +230,15 @@ def _inputs(request: Any) -> dict[str, np.ndarray]:
     raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
         raise InputError(
-            f"there are {len(raw)} `raw_input_contents` for {len(request.inputs)} inputs"
+            f"there are {len(raw)} `raw_input_contents` for {len(request.inputs)} inputs; "
+            "give one for each"
         )
     arrays: dict[str, np.ndarray] = {}
     for i, given in enumerate(request.inputs):
         name, datatype = given.name, given.datatype
         shape = list(given.shape[: MOST_DIMENSIONS + 1])
         if name in arrays:
-            raise InputError(f"input `{name}` is given twice")
+            raise InputError(f"input `{name}` is given twice; give it once")
         refuse_shared_memory(f"input `{name}`", given.parameters)
         if raw:
             arrays[name] = array_from_bytes(name, datatype, shape, raw[i])

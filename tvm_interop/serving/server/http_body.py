@@ -245,5 +245,8 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
         )
         begin += size
     if begin != len(tensors):
-        raise InputError(f"{len(tensors) - begin} bytes of the body do not belong to any input")
+        raise InputError(
+            f"{len(tensors) - begin} bytes of the body do not belong to any input; correct each "
+            "`binary_data_size`"
+        )
     return arrays

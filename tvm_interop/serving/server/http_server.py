@@ -50,7 +50,7 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def _read_at_once(self, size: int) -> None:
             """Set how many bytes are read at once, before other connections have their turn."""
-            # Only asyncio's own event loop lets a program set the size. In uvloop, it is fixed.
+            # Only asyncio's own event loop lets a program set `max_size`. In uvloop, it is fixed.
             with contextlib.suppress(AttributeError):
                 self.transport.max_size = size
 

@@ -63,7 +63,7 @@ def read_numbers(
     text = bytes(data)
     listed = _product(text.translate(None, _NOT_BRACKETS))
     if listed is None:
-        raise InputError(f"the data of input `{name}` are nested unevenly")
+        raise InputError(f"the data of input `{name}` are nested unevenly; use lists of one length")
     text = text.translate(None, _BETWEEN_NUMBERS)
     if not text.strip(b","):
         listed, text = 0, b""

@@ -36,16 +36,16 @@ namespace tvm_interop {
 // instance, and `tests/unit/test_scratch.py` fails if point 4 does not hold.
 //
 // Nothing here locks a mutex, so a fork cannot leave one locked in the child. A block that another
-// thread had leased during the fork stays leased in the child, which makes a new one.
+// thread had leased during the fork stays leased in the child. The child makes a new block instead.
 
-// The kind of a user of scratch memory. Kernels and instances share no blocks, because an instance
-// holds its block while its kernels take their blocks. If they shared blocks, a thread would in
-// each run take another block than in its last run, whose pages are in the thread's caches.
+// The kind of a user of scratch memory. Kernels and instances share no blocks. An instance holds
+// its block while its kernels take their blocks. So if they shared blocks, a thread would take a
+// different block in each run. The pages of that block would not be in the thread's caches.
 enum class ScratchUser : size_t { kKernel, kInstance };
 
 // The amount of scratch memory that one user needs. The object exists as long as its user. When the
-// users that need most are gone, the memory of blocks that are larger than the other users need is
-// freed.
+// users with the largest needs are gone, blocks may be larger than any other user needs. The memory
+// of these blocks is then freed.
 class ScratchNeed {
  public:
   explicit ScratchNeed(size_t nbytes = 0, ScratchUser user = ScratchUser::kKernel) : user_(user) {

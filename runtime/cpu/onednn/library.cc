@@ -59,8 +59,8 @@ class OneDnnLibrary : public KernelLibrary {
                                " tensors for " + std::to_string(op.shapes.size()));
     }
     auto kernel = Make(op, threads, args);
-    // Sums of integers are the same in any order, so quantised operators always run on the whole
-    // team.
+    // Sums of integers are the same in any order, so quantised operators always get all `threads`
+    // threads.
     const bool gets_team =
         threads == 1 || op.is_quantised() || IsSureOfItsBits(kernel->implementation());
     return gets_team ? std::move(kernel) : Make(op, 1, args);

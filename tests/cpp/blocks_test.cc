@@ -12,7 +12,7 @@ using tvm_interop::OpGraph;
 using Blocks = std::vector<std::vector<int>>;
 
 // Finds the blocks by their definition. A topological order is cut where each operator before the
-// cut reaches each operator behind it.
+// cut reaches each operator after the cut.
 Blocks BruteBlocks(const OpGraph& graph) {
   const auto successors = Successors(graph);
   const auto& order = graph.topological_order();

@@ -104,7 +104,8 @@ TEST_CASE(the_fullest_combined_block_runs_first) {
   CHECK_EQ(run.requests[1].dequeued_us, 50);
   CHECK_EQ(run.requests[2].dequeued_us, 100);
   CHECK_EQ(run.requests[2].finished_us, 120);
-  // A second and a third request follow the first. The simulation ends before the last has ended.
+  // A second and a third request follow the first request. The simulation ends before the third
+  // request has ended.
   run = SimulateCombined(kTwoCores, combination, {{0}, {0}, {{0, 0, 1}}}, 115);
   CHECK_EQ(run.requests.size(), 3u);
   CHECK_EQ(run.requests[1].arrived_us, 21);
@@ -128,8 +129,8 @@ TEST_CASE(windows_go_on_where_the_window_before_ended) {
   CHECK(window.observed == observed);
   CHECK_EQ(window.requests.size(), 2u);
   CHECK(std::isnan(window.requests[0].finished_us));
-  // A later decision lets at most one request out of the queue in 50 us. The combined block that
-  // runs ends first.
+  // A later decision lets at most one request out of the queue in 50 us. The combined block that is
+  // running at that time still ends by the old decision.
   const ServedProgram first = Parts({10}), second = Parts({10});
   serving.Decide({{&first, &second}, {{0, 1}}, {{0, 0}}, {50}, 64});
   serving.Add({16, 17}, {0, 0});

@@ -163,7 +163,7 @@ def _references(kernel: Kernel, library: Path) -> Iterator[Any]:
     """NumPy's version of a kernel if there is one, then a plain build of the kernel.
 
     NumPy's functions have special cases of their own. So a kernel counts as wrong only if it also
-    differs from the plain build. The check of kernels that ship has the same rule.
+    differs from the plain build. `tvm_interop.kernels.check` has the same rule.
     """
     if "bfloat16" not in (*kernel.inputs, *kernel.outputs):  # NumPy cannot interpret these.
         evaluated = numpy_kernel(kernel.as_written)

@@ -104,8 +104,8 @@ def test_a_missing_library(
     monkeypatch.setattr(f"{libraries}.library_version", lambda name: None)
     monkeypatch.setattr(f"{libraries}.why_missing", lambda name: "nobody installed it")
     artifact = load_in_both(path)
-    # The native library would find oneDNN, which this process has loaded. Once the manifest has
-    # been assigned, Python opens the artifact instead.
+    # This process has loaded oneDNN, so the native library would still find oneDNN. After an
+    # assignment to the manifest, Python opens the artifact without the native library.
     artifact.manifest = artifact.manifest
     with caplog.at_level("WARNING", logger="tvm_interop"):
         without = GraphModule(artifact)

@@ -192,7 +192,7 @@ def test_the_winner_is_confirmed_by_rounds_that_did_not_choose_it():
 
 
 def test_who_is_far_behind_takes_no_part_in_further_rounds():
-    """Two finalists are equally fast, so these two run in more rounds than the slower ones."""
+    """Two finalists are equally fast, so these two run in more rounds than the slower finalists."""
     seen = []
 
     def evaluate(schedules):
@@ -235,7 +235,7 @@ def test_the_choice_among_equals_ends():
 def test_the_time_of_finalists_that_were_dropped_counts():
     """In the first rounds, a slow finalist takes more than the two seconds for the choice.
 
-    It is dropped, but its time counts. So the choice ends when it next looks at the clock.
+    This finalist is dropped, but its time counts. So the choice ends when the clock is read next.
     """
     counts = []
 

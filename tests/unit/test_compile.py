@@ -1,4 +1,5 @@
-"""Tests `compile`: which schedule ships, which input is refused, and which files are written."""
+"""Tests `compile`: which schedule an artifact gets, which input is refused, which files are
+written."""
 
 from __future__ import annotations
 

@@ -251,7 +251,8 @@ def test_a_dropped_wait_of_a_copy() -> None:
 
 
 def test_a_buffer_used_again_while_a_copy_still_reads_it() -> None:
-    """A copy runs on another stream than its source, whose stream cannot know when it ends."""
+    """A copy runs on a stream of its own. The stream of its source cannot tell when the copy
+    ends."""
     values = [Value(name, (16, 16), "float32") for name in ("x", "a", "p", "b", "y", "z")]
     operators = [
         Operator("A", "k", (0,), (1,)),

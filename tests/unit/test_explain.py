@@ -255,9 +255,10 @@ def test_an_artifact_is_measured_and_then_known(
 def test_what_a_busy_machine_measured_is_known_later(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """If latencies are measured again, they differ from the first measurement.
+    """A second measurement of the same latencies would give other numbers.
 
-    An explanation that measures and a later one without measuring must see the same latencies.
+    So an explanation that does not measure must see the latencies that an earlier explanation
+    stored.
     """
     options = CompileOptions(streams=2, latency_db=tmp_path / "l.db")
     with monkeypatch.context() as patch:

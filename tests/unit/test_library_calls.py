@@ -61,7 +61,8 @@ def residual() -> onnx.ModelProto:
 
 
 def mixed() -> onnx.ModelProto:
-    """A model with fused operators, and others: a value used twice, a product, a mean."""
+    """A model with operators that can be fused, and with others: a value used twice, a product, a
+    mean."""
     net = nets.Net()
     x = net.input("x", [1, 8, 7, 7])
     net.conv(net.conv(x, "depthwise", (8, 8), 3, group=8), "twice", (8, 8), 1)

@@ -127,7 +127,7 @@ def test_one_within_the_loops_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def within_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with its buffers allocated by an inner block."""
+    """A copy of `func` in which an inner block allocates the buffers."""
     root = func.body.block
     scratch = tirx.decl_buffer((4,), "float32", name="scratch")
     inner = s_tir.SBlock([], [], [], "inner", root.body, None, [*root.alloc_buffers, scratch])

@@ -118,7 +118,8 @@ def test_a_model_that_misleads_the_bounds_is_refused(name: str) -> None:
 
 
 def test_the_greatest_feature_of_each_position_is_proven() -> None:
-    """Two statements in one loop change each other's inputs. The bounds of their values stay."""
+    """In the kernel of ArgMax, two statements of one loop read each other's results. The proof must
+    still find bounds of both values."""
     assert proof(model(lambda net: net.do("ArgMax", "x", axis=2))) == Masks((), "nowhere")
 
 

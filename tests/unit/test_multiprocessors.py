@@ -85,7 +85,7 @@ int main() {
 
 @pytest.fixture(scope="module")
 def nvidia(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program that answers by NVIDIA's calculator."""
+    """A program that computes, by NVIDIA's calculator, how many blocks a multiprocessor holds."""
     header = calculator()
     if header is None:
         pytest.skip("the CUDA toolkit is not installed, which has `cuda_occupancy.h`")

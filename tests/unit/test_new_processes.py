@@ -211,7 +211,7 @@ def test_without_new_processes_the_model_runs_sequentially(
 def test_processes_start_together_and_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each process notes when it starts and when it runs. The test ends the last one."""
+    """Each process notes when it starts and when it runs. The test ends the last process."""
     (tmp_path / "noting.py").write_text(
         "import os, sys\n"
         "def note(what):\n"

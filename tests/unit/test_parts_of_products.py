@@ -422,7 +422,8 @@ def test_cuts_that_are_none_are_refused(cut: tuple[int, ...], message: str) -> N
     ids=["keys", "values"],
 )
 def test_few_products_of_many_numbers_by_matrices(shapes: tuple[Shape, ...]) -> None:
-    """They take as long as reading the large factor, and each part reads its own half."""
+    """Such a product takes as long as reading its large factor. So it is divided, and each part
+    reads one half of this factor."""
     divided = split_operators(one("matmul", *shapes), 2)
     assert [found[-1][0] for found in arguments(divided)] == [3, 3]
     for argument in range(3):

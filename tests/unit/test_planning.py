@@ -222,7 +222,8 @@ def written_in_parts(graph, seed):
 
 
 def test_buffers_written_in_parts():
-    """A plan keeps buffers apart that are in use at once. The check notices if a plan does not."""
+    """A plan gives no bytes to two buffers that are in use at once. The check notices plans that
+    do."""
     moved = shared = 0
     for seed in range(40):
         graph = layered(25, seed)

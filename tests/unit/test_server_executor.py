@@ -231,7 +231,7 @@ def test_late_requests_never_start(held: Callable[..., tuple[Executor, Gate]]) -
     assert gate.entered.acquire(timeout=20)
     late = submitted(executor, timeout_us=20_000)
     in_time = submitted(executor, timeout_us=60e6)
-    # The request is refused at once, although the only instance is running.
+    # The late request is refused at once, before the only instance is free.
     with pytest.raises(DeadlineError, match=r"in the 20\.0 ms it was given"):
         late.outputs()
     gate.open()

@@ -63,7 +63,7 @@ def test_late_requests_leave_their_queue() -> None:
         (45.0, np.inf, [10, 40, 40, 40, 40, 44]),
         (39.0, np.inf, [10, 28, 28, 46, 46, 50]),  # A batch of two takes 18 us.
         (27.0, np.inf, [10, 20, 38, 38, 48, 52]),
-        # The request of the other model can wait until a batch of two has ended, but not a batch of
+        # The request of the other model has time to wait for a batch of two, but not for a batch of
         # four.
         (42.0, 43.0, [10, 28, 28, 50, 50, 32]),
         (25.0, 43.0, [10, 20, 42, 42, 52, 24]),
@@ -203,7 +203,7 @@ def test_what_slows_one_batch_size_down_is_expected_of_the_others() -> None:
 
 
 class Told:
-    """The part of a model that a dispatcher uses. The model takes 10 ms."""
+    """Stands for a model that takes 10 ms. It has only the members that a dispatcher reads."""
 
     name, num_instances, num_blocks, sizes, is_batched = "net", 1, 1, (1,), False
 

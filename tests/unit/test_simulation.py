@@ -84,7 +84,7 @@ def test_one_core_takes_the_sum_whatever_the_schedule():
 def test_what_rounding_ends_early_has_ended():
     """Rounding leaves `op1` almost done when `op0` ends.
 
-    `op1` once vanished then, and `op2` never ran.
+    An earlier simulator then lost `op1`, and never ran `op2`.
     """
     graph = OpGraph.from_edges(3, [(1, 2)])
     made = Schedule("mine", graph.names, streams=((0,), (1, 2)))

@@ -73,7 +73,8 @@ def test_as_cheap_as_trying_all(hundred: int) -> None:
 
 
 def test_a_long_chain_is_as_cheap_as_step_by_step() -> None:
-    """Along a chain, the lowest costs up to a thing follow from those of the previous thing."""
+    """In a chain, the lowest costs of the first n things follow from the lowest costs of n - 1
+    things."""
     for seed in range(3):
         rng = random.Random(seed)
         things = 300

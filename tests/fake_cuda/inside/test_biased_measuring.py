@@ -1,4 +1,4 @@
-"""Shows on the clock of the fake GPU how measuring can go wrong, and that our way does not.
+"""Shows on the clock of the fake GPU how measurements can be biased, and that ours are not.
 
 The clock counts the host's time to launch work, and the GPU's time to begin a graph and to go on to
 a node. Work of different streams overlaps. Each kernel takes a microsecond, plus the time that a
@@ -121,12 +121,14 @@ SHORT_TWICE, LONG_ONCE = "algorithm 0", "algorithm 1, fused"
 
 
 def new_conv(width: int) -> LibraryOp:
-    """With a bias, algorithm 1 takes one kernel, and algorithm 0 takes two."""
+    """A convolution with a bias. Algorithm 1 launches one kernel for it, and algorithm 0 launches
+    two."""
     return conv2d((1, 2, 3, width), (2, 2, 3, 3), (1, 2, 3, width), has_bias=True)
 
 
 def test_the_old_choice_of_algorithms_was_that_of_the_host() -> None:
-    """Timing launches between two events, on an idle stream, prefers one call to two."""
+    """If launches on an idle stream are timed between two events, one call seems faster than
+    two."""
     for library in ("cudnn", "cublaslt"):
         assert library_version(library) is not None
     op = new_conv(6001)

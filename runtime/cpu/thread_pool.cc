@@ -168,8 +168,8 @@ ThreadPool* ThreadPool::MakeForThisProcess() {
   const std::lock_guard<std::mutex> lock(making);
   ThreadPool* pool = pool_of_process.load(std::memory_order_acquire);
   if (pool != nullptr) return pool;
-  // A forked child has none of its parent's threads. It leaves the parent's pool and its locks as
-  // they are, and makes a new pool when it first needs one.
+  // A forked child has none of its parent's threads. It leaves the parent's pool and the pool's
+  // locks as they are. It makes a new pool when it first needs a pool.
   static const int registered =
       pthread_atfork([] { MakingPool().lock(); }, [] { MakingPool().unlock(); },
                      [] {

@@ -236,8 +236,8 @@ bool SpinUntil(const std::function<bool()>& happened) {
   return true;
 }
 
-// A model of two operators that begin together. So the caller runs one, and a helper runs the
-// other.
+// A model of two operators that begin together. So the caller runs one operator, and a helper runs
+// the other operator.
 class CallerAndHelper {
  public:
   CallerAndHelper(std::function<void()> callers, std::function<void()> helpers)

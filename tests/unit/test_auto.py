@@ -69,7 +69,8 @@ def test_the_prediction_decides_where_nothing_is_measured(slowdown, kind):
 
 def test_sequential_wins_where_nothing_helps():
     class OneCore(LatencyModel):
-        """A device with one core. Groups take a little longer side by side than in turn."""
+        """A device with one core. Groups take a little longer side by side than one after the
+        other."""
 
         def op(self, op):
             return float(US[op])
@@ -99,7 +100,8 @@ def test_schedules_run_only_if_they_may_gain():
     def made(latency, graph=GRAPH, **options):
         return schedule(graph, "auto", latency, streams=2, evaluate=never, **options).stats
 
-    # Each stage of two groups takes as long as all its operators in turn, so no stage gains.
+    # Each stage of two groups takes as long as its operators one after the other, so no stage gains
+    # time.
     ladder = OpGraph.from_edges(4, [(0, 2), (1, 3)])
     stats = made(Contended([1.0, 1.0, 1.0, 1.0], 1.0), ladder, baseline=in_pairs(ladder))
     assert (stats["winner"], stats["no_hope"], stats["not_run"]) == ("sequential", True, False)

@@ -33,7 +33,7 @@ def kernel(
 def side_by_side(gpu: BlockGpu, *kernels: BlockKernel) -> list[tuple[float, float]]:
     """Start and end of independent kernels on streams of their own, launched in this order.
 
-    Times are rounded to nine digits behind the point.
+    Times are rounded to nine digits after the point.
     """
     graph = OpGraph.from_edges(len(kernels), [])
     streams = tuple((op,) for op in range(len(kernels)))

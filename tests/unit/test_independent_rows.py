@@ -125,7 +125,7 @@ INDEPENDENT: dict[str, Build] = {
 
 
 def _batch_norm(net: Net, n: int) -> str:
-    """Batch norm as in training: the mean and the variance are those of the batch."""
+    """Batch norm as in training: the mean and the variance are taken over the batch."""
     centred = net.op("Sub", ["x", net.op("ReduceMean", ["x"], "mean", axes=[0])], "centred")
     variance = net.op("ReduceMean", [net.op("Mul", [centred, centred], "sq")], "var", axes=[0])
     return net.op("Div", [centred, net.op("Sqrt", [variance], "std")], "y")

@@ -108,7 +108,8 @@ def test_operators_that_share_one_side_by_side_are_caught() -> None:
 
 @needs_nvcc
 def test_kernels_of_tvms_that_need_one(tmp_path: Path) -> None:
-    """TVM's kernels with workspaces are found and lifted, and they compile."""
+    """The workspaces in TVM's kernels are found and become tensors, and the changed kernels
+    compile."""
     program = Compilation(two_attentions(), OPTIONS).program
     lifted = [v for v in program.values if ":" in v.name]
     assert len(lifted) == 8

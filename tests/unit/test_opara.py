@@ -12,7 +12,7 @@ from tvm_interop.program.graph import OpGraph
 from tvm_interop.program.program import Operator, Program, Value
 from tvm_interop.scheduling import OperatorTraits, Schedule, schedule
 
-# Two compute-bound operators, two memory-bound operators, and one that reads all of them.
+# Two compute-bound operators, two memory-bound operators, and an operator that reads all four.
 GRAPH = OpGraph.from_edges(["conv", "wide", "add", "relu", "cat"], [(i, 4) for i in range(4)])
 TRAITS = [
     OperatorTraits(flops=1000, nbytes=10),

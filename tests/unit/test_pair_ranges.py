@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 
 def _far(module: GraphModule, model: onnx.ModelProto, feed: dict[str, Any]) -> float:
-    """How far outputs are from those of onnxruntime."""
+    """The largest distance of outputs from onnxruntime's outputs."""
     both = list(zip(module(feed), theirs(model, feed), strict=True))
     assert [got.shape for got, _ in both] == [expected.shape for _, expected in both]
     return max(float(np.abs(np.asarray(got) - expected).max()) for got, expected in both)

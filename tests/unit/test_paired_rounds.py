@@ -44,7 +44,7 @@ def test_so_does_auto_with_several_to_choose_from(noise: str) -> None:
 
 
 def test_quantiles_of_the_signed_rank_statistic() -> None:
-    """The quantiles at a one-sided level of 5% are those of Hollander and Wolfe, table A.4."""
+    """The quantiles at a one-sided level of 5% are as in table A.4 of Hollander and Wolfe."""
     found = [_signed_rank_quantile(n, 0.05) for n in (4, 5, 10, 15, 20, 30)]
     assert found == [None, 0, 10, 30, 60, 151]
 

@@ -1,6 +1,6 @@
 """Tests that plans of waits and memory are safe and have no needless waits.
 
-Also tests that the check finds damage.
+Also tests that the check finds faults in damaged plans.
 """
 
 import random

@@ -202,7 +202,7 @@ def test_rows_may_lie_along_another_dimension(tmp_path: Path) -> None:
 
 
 def _like(shapes: list[tuple[int, ...]], shift: int) -> list[np.ndarray]:
-    """Arrays of float32, `shift` bytes behind an address that is a multiple of 64."""
+    """Arrays of float32, `shift` bytes after an address that is a multiple of 64."""
     made = []
     for shape in shapes:
         nbytes = 4 * int(np.prod(shape))

@@ -418,7 +418,8 @@ def test_auto_decides_no_more_once_it_is_closed_or_replaced() -> None:
 
 
 def test_a_process_ends_while_auto_decides() -> None:
-    """At its end, Python stops daemon threads. If one is in native code, the process aborts."""
+    """At its end, Python stops daemon threads. If such a thread is in native code, the process
+    aborts."""
     script = (
         "from tests.served import perceptron, rows\n"
         "from tvm_interop.serving.server.choice import Choice\n"

@@ -19,7 +19,8 @@ SIZE = 600
 
 
 def model() -> onnx.ModelProto:
-    """A model with large and small weights in turn, of several types, and with doc strings."""
+    """A model in which large and small weights of several types alternate. It has doc strings
+    too."""
     rng = np.random.default_rng(0)
     square = rng.standard_normal((SIZE, SIZE))
     weights = [

@@ -1,5 +1,5 @@
-"""The tables of exported networks distinguish schedules from networks that ship sequential
-execution."""
+"""Tests the tables of exported networks. They tell networks that run by a schedule from networks
+that run sequentially."""
 
 from __future__ import annotations
 

@@ -132,8 +132,8 @@ def test_a_network_that_keeps_all_streams_busy_is_not_searched():
     assert len(found(4.0, 0.0)["predicted_us"]) > 1  # The network is short, so searching is quick.
     slowed_down = found(4000.0, 0.2, lambda made: itertools.repeat([100] * len(made)))
     assert len(slowed_down["predicted_us"]) > 1
-    # In a chain, only the parts of one operator can run side by side. So no search can gain,
-    # however much the parts slow each other down.
+    # In a chain, only the parts of one operator can run side by side. So no search can find a
+    # faster schedule, however much the parts slow each other down.
     ladder = OpGraph.from_edges(4, [(0, 2), (0, 3), (1, 2), (1, 3)])
     assert list(found(4000.0, 0.2)["predicted_us"]) == ["sequential"]
 

@@ -266,9 +266,9 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
     assert run.makespan_us == pytest.approx(sum_us + (graph.num_ops - 1) * gpu.gap_us)
 
 
-# The draws are the same each time. Two multiprocessors may hold equal blocks that began at
-# different times. The two simulations that are compared may then choose different multiprocessors.
-# Random draws once led to such a case.
+# The draws are the same each time. With other draws, two multiprocessors once held equal blocks
+# that had begun at different times. The two simulations that are compared then chose different
+# multiprocessors.
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(

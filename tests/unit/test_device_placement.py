@@ -174,8 +174,8 @@ def test_parts_of_a_tensor_on_two_gpus() -> None:
         "r to cuda:0": ("cuda:1", ["r"], ["r@cuda:0"], ["R"]),
         "Y": ("cuda:0", ["pq", "r@cuda:0"], ["y"], ["r to cuda:0"]),
     }
-    # If the other GPU reads the whole tensor, it is copied there. A part that is read by itself
-    # stays.
+    # If the other GPU reads the whole tensor, the tensor is copied there. A part that is read by
+    # itself stays on its GPU.
     assert described(split([[0, 1], [2, 3]], [0, 1], program)) == {
         "P": ("cuda:0", ["x"], ["p"], []),
         "Q": ("cuda:0", ["x"], ["q"], []),

@@ -1,4 +1,4 @@
-"""Tests that processes end in order if they end or fork while they hold models."""
+"""Tests that processes end without a fault if they end or fork while they hold models."""
 
 from __future__ import annotations
 

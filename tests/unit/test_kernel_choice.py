@@ -100,7 +100,7 @@ def blocked(model: onnx.ModelProto, us: Microseconds, layout: Layout = "blocked1
 
 
 def two_islands() -> onnx.ModelProto:
-    """Three convolutions, a softmax over pixels, and three more. The last result is reshaped."""
+    """Three convolutions, a softmax over pixels, three convolutions, and a reshape."""
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
     for name in ("a", "b", "c"):
@@ -377,7 +377,7 @@ def test_the_cpu_that_runs_the_model_decides_how_many_channels_a_block_has(
 
 
 def grouped(size: int) -> onnx.ModelProto:
-    """A convolution with 4 channels in a group between two that may be blocked.
+    """A convolution with 4 channels in a group, between two convolutions that may be blocked.
 
     oneDNN has only its reference implementation for such a convolution on blocked tensors.
     """

@@ -187,8 +187,8 @@ def double_then_add(parallel: Sequence[str], returned: Sequence[str] = "c") -> t
 
 
 def nested() -> tvm.IRModule:
-    """A kernel with a parallel loop inside a serial loop. Another loop reads the buffer that it
-    writes."""
+    """A kernel with a parallel loop inside a serial loop. These loops write a buffer, and another
+    loop reads the buffer."""
     a = te.placeholder((8, 8), "float32", "a")
     b = te.compute((8, 8), lambda i, j: a[i, j] * 2.0, "b")
     c = te.compute((8, 8), lambda i, j: b[j, i] + 1.0, "c")

@@ -160,7 +160,8 @@ def test_without_a_library_nothing_changes() -> None:
     with_library = described(nets.inception_like())
     plain = extract(LowerToUnits()(load_model(nets.inception_like())))
     assert [op.name for op in plain.operators] == list(with_library)
-    # No library runs a concatenation. It has a description so that it can be done in place.
+    # No library runs a concatenation. The description of a concatenation only serves to do it in
+    # place.
     kinds = {op.name: op.description.op for op in plain.operators if op.description}
     assert kinds == {"aout/Concat": "concat", "bout/Concat": "concat"}
 

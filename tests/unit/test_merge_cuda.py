@@ -98,7 +98,8 @@ def fill(
     row_us: float,
     version: str = "0.27",
 ) -> None:
-    """Fill the database as if a GPU had measured a model and its merged operator with the cuts.
+    """Fill the database as if a GPU had measured a model, and its merged operator together with the
+    operators that cut the output into parts (the cuts).
 
     Parameters
     ----------

@@ -215,7 +215,7 @@ def test_shares_of_a_multiprocessor() -> None:
     assert share_of_multiprocessor(launch(1024, 16), "sm_80") == 0.5  # of 2048 threads
     assert share_of_multiprocessor(launch(1024, 16), "sm_75") == 1.0  # of 1024 threads
     assert share_of_multiprocessor(launch(128, 64), "sm_80") == 0.125  # of 65536 registers
-    # A block takes 40 KiB, plus 1 KiB for CUDA, of the 164 KiB.
+    # A block takes 40 KiB of the 164 KiB of shared memory, and CUDA takes 1 KiB more for it.
     assert share_of_multiprocessor(launch(128, 16, 40 * 1024), "sm_80") == 41 / 164
 
 

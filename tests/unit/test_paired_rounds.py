@@ -58,7 +58,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         assert found.interval[0] <= found.ratio <= found.interval[1]
         above += found.interval[1] < truth
     # At a level of 5%, 47.7 intervals of 1000 are expected to lie below the truth. The statistic is
-    # discrete, and this is its level nearest to 5%.
+    # discrete, and 4.77% is its possible level nearest to 5%.
     assert 25 <= above <= 75
 
 

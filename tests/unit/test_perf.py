@@ -1,4 +1,4 @@
-"""Tests `tvm-interop perf`: its load, turns, processes and figures."""
+"""Tests `tvm-interop perf`: the load that it makes, the turns of engines, processes and figures."""
 
 from __future__ import annotations
 

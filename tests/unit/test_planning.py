@@ -222,7 +222,7 @@ def written_in_parts(graph, seed):
 
 
 def test_buffers_written_in_parts():
-    """A plan gives no bytes to two buffers that are in use at once. The check notices plans that
+    """In a plan, two buffers that are in use at once share no bytes. The check notices if they
     do."""
     moved = shared = 0
     for seed in range(40):

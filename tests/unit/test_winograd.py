@@ -114,7 +114,7 @@ def test_time_budgets() -> None:
 
 
 def kinds(model: onnx.ModelProto, **options: Any) -> list[str]:
-    # Where TVM's kernels may compete, a disturbed measurement could choose them.
+    # If TVM's kernels were allowed too, a disturbed measurement could choose them.
     options = {"providers": ["onednn"], "latency_db": ":memory:", **options}
     operators = Compilation(model, CompileOptions(**options)).program.operators
     return [op.description.op for op in operators if op.description is not None]

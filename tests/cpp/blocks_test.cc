@@ -73,7 +73,8 @@ TEST_CASE(BlocksAreAsDefined) {
 }
 
 TEST_CASE(AMillionOperatorsInARow) {
-  // A matrix with one bit for each pair of operators would not fit into memory.
+  // The graph is so large that a matrix with one bit for each pair of operators would not fit into
+  // memory.
   std::vector<tvm_interop::Edge> edges;
   for (int op = 1; op < 1000000; ++op) edges.emplace_back(op - 1, op);
   CHECK_EQ(FindBlocks(MakeGraph(1000000, std::move(edges))).size(), 1000000u);

@@ -1,4 +1,4 @@
-// Tests the runtime library in a process that closes the library while threads are inside, that
+// Tests the runtime library in a process that closes the library while threads run its code, that
 // forks, and that receives signals. The test opens the library with `dlopen`, and is not linked to
 // it.
 

@@ -61,7 +61,8 @@ void LoseTheCore() {
 
 TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
   int long_ago = 0, just_now = 1 << 30;
-  // Other programs may take the core at any time, so the test compares the extremes of many tries.
+  // Other programs may take the core at any time. So the test makes many tries, and compares the
+  // largest count of one case with the smallest count of the other case.
   for (int attempt = 0; attempt < 100 && long_ago <= 5 * static_cast<int64_t>(just_now);
        ++attempt) {
     LoseTheCore();
@@ -105,7 +106,8 @@ class BriefNeighbour {
 // Calls `afterwards` between the loss and the check.
 bool KeepsACoreLostBriefly(const std::function<void()>& afterwards) {
   int own = 0, shared = 1 << 30;
-  // Other programs may take the core at any time, so the test compares the extremes of many tries.
+  // Other programs may take the core at any time. So the test makes many tries, and compares the
+  // largest count of one case with the smallest count of the other case.
   for (int attempt = 0; attempt < 100; ++attempt) {
     LoseTheCore();
     shared = std::min(shared, LooksInVain());

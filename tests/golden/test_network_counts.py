@@ -1,8 +1,8 @@
 """Tests counts of the papers' networks: Table IV of LIOS, Table 2 of IOS, and derived figures.
 
-The greedy stages and the figures of Nimble's algorithm are those of the papers' own graphs.
-Nimble's figures are the fewest edges that keep the order, the largest matching on these edges,
-syncs (edges - matching) and chains (operators - matching).
+The greedy stages and the figures of Nimble's algorithm come from the papers' own graphs. Nimble's
+figures are the fewest edges that keep the order, the largest matching on these edges, syncs (edges
+- matching) and chains (operators - matching).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compares serving on K streams, on the data sheet of an A100, with an independent prototype.
+"""Compares serving on K streams of an A100, known by its data sheet, with an independent prototype.
 
 The prototype was written earlier and independently. It counts the cores and bytes of some operators
 in another way, and serves up to 13% more requests. But it finds the same best K as our simulator,

@@ -272,8 +272,8 @@ agraph (float[6, 3] x, int64[4] places) => (float[3, 3] y) {{
 
 @pytest.mark.parametrize("kind", ["Sum", "Mean", "Max"])
 def test_reductions_of_parts_whose_bounds_are_computed(kind: str) -> None:
-    """PyTorch exports `EmbeddingBag` as such a loop. A NaN outside of a part must have no
-    effect."""
+    """PyTorch exports `EmbeddingBag` as a loop over parts of `x`. A NaN outside of a part must have
+    no effect."""
     model = _model(_BAGS.format(use=f"Reduce{kind}(part, first)"))
     x = _X.reshape(-1, 3)[:6].copy()
     x[5] = np.nan

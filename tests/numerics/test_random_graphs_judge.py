@@ -193,7 +193,7 @@ def test_all_values_become_outputs_once() -> None:
 @pytest.mark.parametrize(
     ("size", "start", "end", "step", "wanted"),
     [
-        (1, -3, -(2**31), -1, [0]),  # Unlike Python's x[-3::-1], which is empty here.
+        (1, -3, -(2**31), -1, [0]),  # In Python, x[-3::-1] would be empty.
         (3, -5, -9, -1, [0]),
         (3, 9, -9, -2, [2, 0]),
         (3, 2, 9, -1, []),

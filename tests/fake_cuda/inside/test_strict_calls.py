@@ -181,7 +181,7 @@ def test_an_error_stays_until_it_is_asked_for() -> None:
 
 @pytest.fixture
 def broken_later() -> Iterator[ctypes.c_void_p]:
-    """A stream, on which a kernel was launched that will fail on the GPU."""
+    """A stream with a launched kernel that will fail on the GPU."""
     stream = new_stream()
     fake_gpu.fail_work("bad", 700)
     assert fake_gpu.launch("bad", stream) == 0

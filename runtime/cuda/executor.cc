@@ -92,7 +92,8 @@ cuda::Event CudaExecutor::NewEvent(int device) {
 }
 
 // Each stream has one workspace, which is as large as the largest that a kernel of the stream
-// needs. Nothing can be allocated while a graph is captured, so the workspaces are made before.
+// needs. Nothing can be allocated while a graph is captured, so the workspaces are made before the
+// capture.
 void CudaExecutor::ReserveWorkspaces() {
   std::vector<size_t> most(streams_->num_streams());
   for (size_t i = 0; i < steps_.size(); ++i) {

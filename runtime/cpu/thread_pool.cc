@@ -275,7 +275,7 @@ void ThreadPool::Run(Job* job, int helpers) {
 
 void ThreadPool::KeepHelpersOffThisCore() {
   const int cpu = sched_getcpu();
-  // `callers_cpu` is read before it is written, because it rarely changes.
+  // `callers_cpu` rarely changes, so it is written only if the value differs.
   if (HasGuests() || pins() || callers_cpu.load(std::memory_order_relaxed) == cpu) return;
   if (callers_cpu.exchange(cpu) == cpu || callers_.load() != 1) return;
   const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);

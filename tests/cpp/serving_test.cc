@@ -86,8 +86,8 @@ TEST_CASE(the_fullest_combined_block_runs_first) {
   Combination combination = {{&both}, {{0, 0}}, {{0, 1}}, {0}, 64};
   const ArrivalList arrivals = {{0, 1, 2}, {0, 0, 0}, {}};
   CombinedRun run = SimulateCombined(kTwoCores, combination, arrivals, 1000);
-  // The requests form a pipeline. From 0 to 10 us the first request runs, from 10 to 20 us the
-  // first and the second, and so on.
+  // The requests form a pipeline. From 0 to 10 us the first request runs. From 10 to 20 us the
+  // first and the second request run, and so on.
   const std::vector<double> ends = {20, 30, 40};
   for (int i = 0; i < 3; ++i) CHECK_EQ(run.requests[i].finished_us, ends[i]);
   CHECK_EQ(run.rounds, 4);
@@ -121,7 +121,7 @@ TEST_CASE(windows_go_on_where_the_window_before_ended) {
   serving.Decide(combination);
   serving.Add({0, 1}, {0, 0});
   // At 5 us the first request runs in the first block. At 15 us it runs in the second block, and
-  // the second request, which left its queue at 1 us, runs in the first.
+  // the second request, which left its queue at 1 us, runs in the first block.
   CombinedWindow window = serving.Run(15, {0.5, 5, 14});
   CHECK_EQ(window.rounds, 2);
   CHECK_EQ(window.busy_us, 10);  // 10 us of one core, then 5 us of two cores.

@@ -79,7 +79,7 @@ def piece_before(
 
 
 def is_wrong(model: onnx.ModelProto, feed: dict[str, np.ndarray], name: str) -> bool:
-    """Whether neither onnxruntime nor the reference agrees with us."""
+    """Whether both onnxruntime and the reference disagree with us."""
     (got,) = computed(model, feed, providers=None)
     wanted = [oracle(model, feed) for oracle in (by_onnxruntime, by_reference)]
     return not any(alike(got, found[name]) for found in wanted if found is not None)

@@ -414,7 +414,7 @@ def npz(**members_: bytes) -> bytes:
 
 
 def test_weights_of_version_1_that_claim_more(tmp_path: Path) -> None:
-    """The header of an array claims terabytes. No memory is allocated for it."""
+    """The header of an array claims terabytes. No memory may be allocated for the array."""
     old = unpacked("version_1_tvm", tmp_path)
     weights = [v for v, e in enumerate(load_in_both(old).plan.values) if e.storage == "weight"]
     header = io.BytesIO()

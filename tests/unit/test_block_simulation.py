@@ -200,7 +200,7 @@ GPUS = st.builds(
 
 
 def drawn(data: st.DataObject, kernels: st.SearchStrategy[BlockKernel]) -> Any:
-    """A random graph, a kernel for each operator, a schedule of Opara's, and a GPU."""
+    """A random graph, a kernel for each operator, a schedule by Opara, and a GPU."""
     graph = layered(data.draw(st.integers(1, 12)), data.draw(st.integers(0, 999)))
     of_ops = [[data.draw(kernels)] for _ in range(graph.num_ops)]
     rng = random.Random(data.draw(st.integers(0, 999)))

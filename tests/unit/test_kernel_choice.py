@@ -134,7 +134,8 @@ def test_nothing_is_blocked_where_nothing_gains() -> None:
     ],
 )
 def test_what_is_least_in_all(others_us: float, reorder_us: float, expected: set[str]) -> None:
-    """Of three convolutions, only the second is faster on blocked tensors. The others are slower.
+    """Of three convolutions, only the second is faster on blocked tensors. The other two are
+    slower.
 
     Each comment above adds up the times of the three convolutions and of the reorder, if any.
     """
@@ -198,7 +199,7 @@ def test_tvms_kernel_is_taken_where_it_is_clearly_faster(
 
 
 class _Far(MadeUp):
-    """TVM's kernels are far slower than the library's, and must not be measured."""
+    """TVM's kernels are far slower than the library's kernels, and must not be measured."""
 
     def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
         return []

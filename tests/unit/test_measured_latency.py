@@ -69,7 +69,7 @@ def test_latencies_are_microseconds_without_the_start_of_a_run(compilation: Comp
 def test_no_latency_is_zero() -> None:
     """Callers divide by latencies, so a latency must not be 0.
 
-    But a run may be shorter than the time of an empty stage, which is subtracted from it.
+    But a run may be shorter than an empty stage, whose time is subtracted from the run.
     """
     assert Estimate.of_runs([1e-6, 1e-6], start_us=50.0).latency_us > 0
 

@@ -257,7 +257,8 @@ def test_columns_of_a_matrix_that_is_computed(name: str, dtype: str) -> None:
 )
 @pytest.mark.parametrize("by", [-1, 1])
 def test_a_part_that_begins_one_off_is_noticed(op: LibraryOp, by: int) -> None:
-    """If a part begins one row or column off, its results differ from the whole operator's."""
+    """If a part begins one row or column off, its results differ from the results of the whole
+    operator."""
     divided = split_operators(program_of(op), 3)
     middle = divided.operators[1]
     assert middle.description is not None

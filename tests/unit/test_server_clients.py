@@ -153,7 +153,7 @@ def test_json_gives_the_same_bits(server: Server, binary_in: bool, binary_out: b
 
 
 def test_large_bodies(server: Server) -> None:
-    """Large bodies are read and written by threads other than the event loop's."""
+    """Large bodies are read and written by other threads than the thread of the event loop."""
     x = rows(4)
     text = json.dumps({
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [4, 12], "data": x.tolist()}],

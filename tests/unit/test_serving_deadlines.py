@@ -151,8 +151,7 @@ def test_auto_chooses_again_when_requests_come_with_deadlines() -> None:
 def test_auto_is_not_worse_than_the_best_of_those_it_chooses_from(
     models: list[ServedModel], load: float
 ) -> None:
-    """Of 1,000 requests, the number that `auto` answers in time is within 3% of the best
-    candidate's."""
+    """Of 1,000 requests, `auto` answers nearly as many in time as the best candidate, within 3%."""
     us = [float(model.costs[1].op_us[0]) for model in models]
     capacity = 2e6 / sum(us)
     seconds, rate = 1000 / capacity / load, load * capacity / 2

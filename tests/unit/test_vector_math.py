@@ -1,4 +1,4 @@
-"""Tests the accuracy of our transcendental functions, and that kernels call no library for them."""
+"""Tests the accuracy of our transcendental functions. Kernels must call no library for them."""
 
 import math
 from pathlib import Path

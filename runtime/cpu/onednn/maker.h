@@ -75,9 +75,9 @@ class Maker {
     return op_.ends().has_bias ? descs_.Plain(shape, kFloat32) : Owned<MemoryDesc>();
   }
 
-  // Describes an argument of a unary operator as the primitive sees it. If the source or
-  // the result is blocked in memory, the primitive sees both as blocked. The reason is that oneDNN
-  // has only slow kernels for a source and a result of different layouts.
+  // Describes an argument of an operator with one input, as the primitive sees the argument. If the
+  // source or the result is blocked in memory, the primitive sees both as blocked. The reason is
+  // that oneDNN has only slow kernels for a source and a result of different layouts.
   Owned<MemoryDesc> Inner(int arg, int type) const {
     const Layout source = op_.layouts[0], result = op_.layouts[last()];
     return descs_.Laid(op_.shapes[arg], type, source == Layout::kPlain ? result : source);

@@ -204,7 +204,7 @@ def test_prices_of_stages_add_up_to_the_network(
 def test_the_old_prices_made_stages_look_too_good(
     compilation: Compilation, model: MeasuredLatency
 ) -> None:
-    """Compares three operators side by side with the same three one after the other."""
+    """Compares three operators side by side with the same three operators one after the other."""
     groups = [[0], [1], [2]]
     truth = model.stage(groups) / sum(model.op(op) for op in range(3))
     assert truth == pytest.approx(1 / 3, abs=0.02)  # They overlap.

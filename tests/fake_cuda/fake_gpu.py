@@ -82,7 +82,7 @@ def algorithm_times(ms: Mapping[int, float]) -> AbstractContextManager[None]:
 def _algorithms_with(
     functions: Sequence[Any], settings: Mapping[int, Any], normal: Any
 ) -> Iterator[None]:
-    """Context in which each algorithm in `settings` has its setting.
+    """Context in which each algorithm has the setting that `settings` holds for it.
 
     A function of `functions` sets the setting of one algorithm. At the end, each of these
     algorithms gets the setting `normal`.

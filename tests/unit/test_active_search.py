@@ -137,7 +137,7 @@ def test_the_stages_chosen_are_measured_again() -> None:
 
 def test_rounds_of_drawn_stages_are_no_failed_attempts() -> None:
     """On this device no stage saves time. The search measures randomly drawn stages for three
-    rounds. These rounds do not count among the three failed attempts after which the search
+    rounds. These rounds do not count among the three rounds without a gain after which the search
     ends."""
 
     class NothingGains(ContendedDevice):

@@ -132,7 +132,7 @@ def test_the_old_choice_of_algorithms_was_that_of_the_host() -> None:
     for library in ("cudnn", "cublaslt"):
         assert library_version(library) is not None
     op = new_conv(6001)
-    slow = {1: 2e-3, 7: 1.0}  # Algorithm 1 takes 3 us, and the two kernels of algorithm 0 take 2.
+    slow = {1: 2e-3, 7: 1.0}  # Algorithm 1 takes 3 us; the two kernels of algorithm 0 take 2 us.
     stream = new_stream()
     old = {}
     for name, kernels, extra_us in ((LONG_ONCE, 1, 2.0), (SHORT_TWICE, 2, 0.0)):

@@ -23,8 +23,9 @@ struct EndingLimits {
 };
 
 // Returns, for each b up to `most`, the number of ways to choose 1 to `max_groups` of b operators.
-// If `max_groups` is 0, any number of operators may be chosen. It is a lower bound: if b operators
-// of a state have no readers, each such choice of them is an ending of the state.
+// If `max_groups` is 0, any number of operators may be chosen. If b operators of a state have no
+// readers, each such choice of them is an ending. So the number is a lower bound on the endings of
+// the state.
 inline std::vector<double> LeastEndings(int most, int max_groups) {
   // Pascal's triangle: choose[k] is "b choose k" while row b is built.
   std::vector<double> choose(static_cast<size_t>(most) + 1);

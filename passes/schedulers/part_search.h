@@ -43,8 +43,8 @@ class PartSearch {
 
   // Finds the states, the transitions between them and the distinct stages, and writes the stages
   // to `stages`. Returns false, and leaves `stages` as it was, in three cases: there are more than
-  // `max_transitions` transitions, the sets take more memory than so many transitions may take, or
-  // `is_over` returns true.
+  // `max_transitions` transitions, the sets exceed their own limit of memory, or `is_over` returns
+  // true.
   virtual bool Enumerate(int64_t max_transitions, const std::function<bool()>& is_over,
                          StageBatch* stages) = 0;
   // Sets the index of the part's first stage in the batch that holds the stages of all parts.

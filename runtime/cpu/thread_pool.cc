@@ -58,10 +58,10 @@ thread_local Job::Helper* this_helper = nullptr;
 // The pool in which the calling thread runs a model. Null means the pool of the process.
 thread_local ThreadPool* current_pool = nullptr;
 
-// Keeps a helper that is about to sleep off the CPU of the caller that will wake it. The helper is
-// the calling thread. On a virtual machine, the system treats a sleeping CPU like a CPU that the
-// host has taken away. So the system would put the woken helper on the caller's CPU, and the helper
-// would have to wait for the caller.
+// Keeps a helper away from the CPU of the caller that will wake it. The helper is the calling
+// thread, and is about to sleep. On a virtual machine, the system treats a sleeping CPU like a CPU
+// that the host has taken away. So the system would put the woken helper on the caller's CPU, and
+// the helper would have to wait for the caller.
 class Avoidance {
  public:
   explicit Avoidance(Affinity* affinity) : affinity_(affinity) {}

@@ -45,7 +45,7 @@ class Block:
 
 
 def blocks() -> Iterator[Block]:
-    """Yield every code block of README and docs, except those of generated pages."""
+    """Yield every code block of README and docs, but no code blocks of generated pages."""
     for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.rst")]):
         if path.name not in _WRITTEN:
             yield from in_page(path.relative_to(ROOT).as_posix(), path.read_text())

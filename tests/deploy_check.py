@@ -79,7 +79,8 @@ def main() -> int:
 
 
 def commands(text: str) -> list[str]:
-    """The commands of `tvm-interop` that stand in the sentences of a page."""
+    """The commands of `tvm-interop` that occur in the sentences of a page, outside of code
+    blocks."""
     found = re.findall(r"``(tvm-interop [^`]*)``", text)
     return [" ".join(command.split()) for command in found]
 

@@ -1,7 +1,7 @@
 """Counts code outside of the kinds' own files that compares kinds of operators.
 
 Code must ask a kind for everything that differs between kinds (`tvm_interop/program/kinds`). So a
-new kind needs a few new files, and no change of others. Run `python -m tests.kind_comparisons`. A
+new kind needs a few new files, and no other file changes. Run `python -m tests.kind_comparisons`. A
 test checks the result (`tests/unit/test_kind_comparisons.py`).
 
 In Python, a comparison is `==`, `!=`, `in` or `match` with the name of a kind, a table with the

@@ -58,7 +58,7 @@ class Masked(Net):
         return self.do("Mul", x, self.do("Unsqueeze", self.float_mask(), self.ints(2)))
 
     def biased(self) -> str:
-        """The sum of the input and a bias, which is not 0 where the input is padded with 0."""
+        """The input plus a bias. Where the input is padded with 0, this sum is not 0."""
         return self.do("Add", "x", self.positive(WIDTH))
 
     def scores(self, x: str = "x") -> str:

@@ -61,9 +61,9 @@ def two_convs() -> onnx.ModelProto:
 
 
 def fire() -> onnx.ModelProto:
-    """Two convolutions whose results a concat joins, so that no part is cut out.
+    """Two convolutions whose results a concat joins. So the merged result is not cut into parts.
 
-    The shapes are those of `two_convs`, so that the kernels that cut parts out are built only once.
+    The model has the shapes of `two_convs`, so that both models can share compiled kernels.
     """
     net = Net()
     x = net.input("x", [1, 4, 8, 8])

@@ -22,8 +22,8 @@ class ObjectFiles:
     """Keeps object files and libraries of kernels for CPUs, and machine code of kernels for GPUs.
 
     Its methods take the places of `kernels.build.write_object`, of `kernels.linker.Linker.link` and
-    of `kernels.build_cuda.compile_fatbin`. Several processes may share its folder. The first one
-    that asks compiles.
+    of `kernels.build_cuda.compile_fatbin`. Several processes may share its folder. The first
+    process that asks for a kernel compiles it.
 
     Kernels for CPUs are equal if their names, their structure, their target and their pass context
     are equal. In one `make test`, 1,013 of 2,071 object files had been compiled before. Kernels for

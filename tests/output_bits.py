@@ -1,5 +1,4 @@
-"""Runs an artifact once, so that its outputs can be compared bit by bit with those of another
-artifact."""
+"""Runs an artifact once, so that its outputs can be compared bit by bit with other artifacts."""
 
 from __future__ import annotations
 

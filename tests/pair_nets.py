@@ -93,7 +93,7 @@ def filled_feed(
 
 
 def is_true(model: onnx.ModelProto, rows: RowSizes, first: int | None = None) -> bool:
-    """Whether the rows and positions before the padding have the same results as without it.
+    """Whether the rows and positions before the padding have the same results as without padding.
 
     Parameters
     ----------

@@ -110,8 +110,8 @@ def by_bytes(program: Program, op: int) -> float:
 def usual(seed: int) -> OpUs:
     """Latencies by bytes, with usual ratios between the kernels of one operator.
 
-    A library's kernel takes half the time of TVM's, and less on blocked tensors. For one operator
-    in eight, TVM's kernel is the fastest. `seed` decides for which.
+    A library's kernel takes half the time of TVM's kernel, and less on blocked tensors. For one
+    operator in eight, TVM's kernel is the fastest. `seed` decides for which operators.
     """
 
     def op_us(program: Program, op: int) -> float:

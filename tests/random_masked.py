@@ -151,7 +151,8 @@ def _merged(net: Masked, x: str, rng: np.random.Generator) -> str:
 
 
 def _seq_major(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Makes positions the first axis, subtracts a sum over one of two axes, and turns back."""
+    """Makes positions the first axis, subtracts a sum over one of two axes, and turns the axes
+    back."""
     turned = net.do("Transpose", x, perm=[1, 0, 2])
     masked = net.do("Transpose", net.columns(x), perm=[1, 0, 2])
     total = net.do("ReduceSum", masked, net.ints(int(rng.integers(4) == 0)))

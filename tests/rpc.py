@@ -71,7 +71,8 @@ class Farm:
         return f"{self.address.host}:{self.address.port}"
 
     def _wait_until_it_listens(self) -> None:
-        """Wait until the tracker listens. If it is late, TVM's servers and clients wait 5 s."""
+        """Wait until the tracker listens. A server or client that connects earlier would wait 5
+        s."""
         end = time.monotonic() + WAIT_S
         while True:
             try:

@@ -1,9 +1,10 @@
 """Runs a mixed load in one process for hours, and checks outputs and resources.
 
 Several threads load modules, run them on changing inputs, profile them and drop them. Meanwhile the
-main thread forks children that run its modules and their own, and changes the number of threads.
-Every output is compared, bit for bit, with the output of a first run on one thread. Memory, threads
-and file descriptors at the end must be what they were after the first third of the time.
+main thread changes the number of threads, and forks children. A child runs a module of the main
+thread, and sometimes a module that it loads itself. Every output is compared, bit for bit, with the
+output of a first run on one thread. Memory, threads and file descriptors at the end must be what
+they were after the first third of the time.
 
     python -m tests.soak --seconds 3600
 """
@@ -182,8 +183,8 @@ def _settled(load: Load) -> dict[str, int]:
         modules.clear()
     gc.collect()
     Chain(load.kernels, 2).check(0.0)
-    # The C library keeps freed memory, by tens of MiB more or less from one moment to the next.
-    # This call gives all of it back, so that only leaked memory counts.
+    # The C library keeps some freed memory, and the amount varies by tens of MiB. This call gives
+    # all of it back to the system, so that only leaked memory counts.
     ctypes.CDLL(None).malloc_trim(0)
     found = usage()
     for gate in load.gates:

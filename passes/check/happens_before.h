@@ -24,8 +24,8 @@ class HappensBefore {
     if (has_counts_) return Row(second)[stream_[first]] > place_[first];
     return (Row(second)[first / 32] >> (first % 32) & 1) != 0;
   }
-  // Operators that wait for each other in a circle, starting with the lowest. Empty if there is no
-  // cycle.
+  // Operators that wait for each other in a circle, starting with the operator of the lowest
+  // number. Empty if there is no cycle.
   const std::vector<int>& circle() const { return circle_; }
   // A topological order of all operators. Incomplete if there is a cycle.
   const std::vector<int>& order() const { return order_; }

@@ -63,8 +63,8 @@ struct Verdict {
 
 // Checks a program of several streams.
 //
-// Two operators that touch the same bytes must be ordered by the streams and the waits if one of
-// them writes. Writes of different shares of one range need no order. First, a walk through the
+// If two operators touch the same bytes and one of them writes, the streams and the waits must
+// order the two. Writes of different shares of one range need no order. First, a walk through the
 // accesses (`sweep.h`) tries to show that the program is safe. Its time grows with the number of
 // accesses and waits. If the walk does not show this, every two accesses of the same bytes are
 // compared. The number of comparisons is limited, and only the faults found within the limit are

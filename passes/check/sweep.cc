@@ -17,8 +17,8 @@ struct Segment {
   std::vector<const Access*> writers;
   std::vector<int> readers;  // the operators that have read the bytes since the last write
 
-  // If the bytes are written in shares, the operators that read or wrote the bytes before the first
-  // share was written.
+  // Used only if the bytes are written in shares: the operators that read or wrote the bytes before
+  // the first share was written.
   std::vector<int> before;
 };
 
@@ -62,7 +62,7 @@ class Sweep {
   }
 
  private:
-  // Whether any two of `accesses` overlap such that at least one of the two is a write.
+  // Whether any two of `accesses` overlap and at least one of the two is a write.
   static bool Overlaps(std::vector<const Access*> accesses) {
     std::sort(accesses.begin(), accesses.end(), [](const Access* a, const Access* b) {
       return a->buffer != b->buffer ? a->buffer < b->buffer : a->begin < b->begin;
@@ -157,7 +157,8 @@ class Sweep {
     return segment.writers.size() + segment.readers.size() + segment.before.size();
   }
 
-  // Gives up once the walk takes too many steps.
+  // Counts steps. Once the walk has taken too many steps, it gives up: the program then does not
+  // count as safe.
   void Spend(size_t steps) {
     steps_ += steps;
     Require(steps_ <= kMostSteps);

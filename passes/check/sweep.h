@@ -12,11 +12,11 @@ namespace tvm_interop::check {
 // the last writer and the operators that have read the range after this write. The next writer must
 // come after all of them. Then it also comes after every operator that touched the range earlier.
 //
-// If the result is true, the program is safe. If the result is false, the program may be unsafe.
-// But a safe program gives false too in two cases. First, several operators write a range in
+// If the result is true, the program is safe. If the result is false, the program may be safe or
+// unsafe. A safe program gives false in two cases. First, several operators write a range in
 // shares, and an operator reads the range before all shares are written. Second, the walk takes too
-// many steps, for example if there are thousands of reads and each lies within the range of the
-// next.
+// many steps, for example if there are thousands of reads and each read lies within the range of
+// the next read.
 bool IsSafeBySweep(const StreamProgram& program, const HappensBefore& happens_before);
 
 }  // namespace tvm_interop::check

@@ -66,7 +66,7 @@ ServedProgramRef MakeServedProgram(OpGraphRef graph, IntLists streams, ffi::Byte
 }
 
 // Returns two times in microseconds: the duration of the run, and its busy time. The busy time is
-// the integral over time of the share of cores that are busy.
+// the share of the cores that are busy, integrated over time.
 ffi::Array<double> RunAlone(ServedProgramRef program, int64_t present, ffi::Bytes device) {
   const AloneRun run = program->program.Alone(static_cast<uint64_t>(present), ToDevice(device));
   return {run.us, run.busy_us};

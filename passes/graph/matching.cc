@@ -158,7 +158,8 @@ class SparseHopcroftKarp {
         if (layer_[next] == layer_[u] + 1) path.push_back(next);
         continue;
       }
-      // Each left vertex on the path is matched to the neighbour that it tried last.
+      // The path ends at a free right vertex. So each left vertex on the path is now matched to the
+      // neighbour that it tried last.
       for (int left : path) {
         right_of_[left] = adjacency_[left][tried_[left] - 1];
         left_of_[right_of_[left]] = left;

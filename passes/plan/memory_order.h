@@ -10,10 +10,10 @@
 namespace tvm_interop {
 
 // An order of all operators on one stream that keeps the bytes in use at once low. The order is
-// greedy. Among the ready operators, the next operator is the one that adds fewest bytes to the
-// bytes in use. Bytes that an operator frees count as negative. Ties go to the lowest id. The
-// result is not always the best order, which is NP-hard to find. If the topological order needs
-// fewer bytes, it is returned instead. Throws PlanError for a malformed buffer.
+// greedy. The next operator is the ready operator that adds fewest bytes to the bytes in use. Bytes
+// that an operator frees count as negative. Ties go to the lowest id. The result is not always the
+// best order, which is NP-hard to find. If the topological order needs fewer bytes, it is returned
+// instead. Throws PlanError for a malformed buffer.
 std::vector<int> MemoryOrder(const OpGraph& graph, const std::vector<Buffer>& buffers);
 
 // The most bytes in use at once when the operators run in this order. A buffer is in use from the

@@ -17,15 +17,15 @@ struct EndingLimits {
   int max_groups = 0;     // s in the paper: the most groups in an ending; 0 for no limit
 
   // Whether to enumerate only groups with a single root. Such a group is an operator and all
-  // operators that it reaches, as in the code behind the counts that the IOS paper publishes. If
-  // false, a group is any weakly connected set.
+  // operators that it reaches. The IOS paper publishes counts that come from code with this rule.
+  // If false, a group is any weakly connected set.
   bool single_root = false;
 };
 
-// Returns for each b up to `most` how many sets of 1 to `max_groups` operators can be chosen from b
-// operators. If `max_groups` is 0, any number of operators may be chosen. A state in which b
-// operators have no readers has at least this many endings, because such operators are endings in
-// any combination.
+// Returns, for each b up to `most`, the number of ways to choose 1 to `max_groups` of b operators.
+// If `max_groups` is 0, any number of operators may be chosen. If b operators of a state have no
+// readers, each such choice of them is an ending. So the number is a lower bound on the endings of
+// the state.
 inline std::vector<double> LeastEndings(int most, int max_groups) {
   // Pascal's triangle: choose[k] is "b choose k" while row b is built.
   std::vector<double> choose(static_cast<size_t>(most) + 1);

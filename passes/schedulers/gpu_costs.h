@@ -45,8 +45,8 @@ class GpuCosts {
   int op(int rank) const { return op_of_[rank]; }
   int rank(int op) const { return rank_of_[op]; }
   double us(int rank) const { return us_[rank]; }
-  // The operator's position in the graph's topological order. If two operators are
-  // tied, the one with the lower position comes first.
+  // The operator's position in the graph's topological order. If two operators are tied, the
+  // operator with the lower position comes first.
   int position(int rank) const { return graph_.positions()[op_of_[rank]]; }
   ArcRange sources(int rank) const { return Range(sources_, rank); }
   ArcRange readers(int rank) const { return Range(readers_, rank); }

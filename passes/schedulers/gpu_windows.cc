@@ -59,8 +59,8 @@ class Sequence {
   double latency_us() const { return latency_us_; }
   double StartOf(int rank) const { return Start(stages_[stage_of_[rank]], Size()).first; }
   bool IsSingle(int rank) const { return stages_[stage_of_[rank]].ranks.size() == 1; }
-  // Returns the next operator on the same GPU if that operator is alone in its stage. Returns -1 if
-  // it is not alone, and if there is no next operator.
+  // Returns the next operator on the same GPU if it is alone in its stage. Returns -1 if its stage
+  // has several operators, or if there is no next operator.
   int SingleBehind(int rank) const {
     const int behind = stages_[stage_of_[rank]].behind;
     return behind >= 0 && stages_[behind].ranks.size() == 1 ? stages_[behind].ranks[0] : -1;
@@ -253,8 +253,8 @@ class Sequence {
       stage_of_[member.ranks.front()] = s;
       s = member.behind;
     }
-    // The stage that followed the merged stage now follows the last of the stages that had been
-    // merged.
+    // The merged stage is divided again, so the stage behind it now follows the last of the divided
+    // stages.
     if (s >= 0) stages_[s].before = stage_of_[members.back().ranks.front()];
     Replace(region.first, region.new_order, region.old_order);
   }

@@ -35,17 +35,18 @@ StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int 
 // and up to `window` - 1 operators that follow it on the GPU. Operators are merged if three
 // conditions hold: none of them depends on another, no stages then wait for each other in a circle,
 // and the latency of the schedule gets lower. If several windows begin with the same operator, the
-// one with the lowest latency of the schedule is taken, with ties to the smallest window.
+// window that gives the lowest latency of the schedule is taken, with ties to the smallest window.
 //
 // This differs from the paper's listing in two ways. The listing keeps a merged stage before it
-// knows whether that is better (line 11 before line 14); here a stage is kept only if it is better.
-// The listing looks for cycles only along the edges of the graph; here a cycle may also lead along
-// the order of operators on a GPU.
+// knows whether the stage improves the schedule (line 11 before line 14); here only an improvement
+// is kept. The listing looks for cycles only along the edges of the graph; here a cycle may also
+// lead along the order of operators on a GPU.
 //
 // A stage starts once its GPU is free and all inputs of all its operators have arrived. Its
 // operators end together. Operators are not merged if `prices` has no latency for them. With
-// `window` 1, no operators are merged, and the makespan is that of `orders`. Throws ScheduleError,
-// naming the operators, if the orders make operators wait for each other in a circle.
+// `window` 1, no operators are merged, and the result has the makespan of `orders`. Throws
+// ScheduleError, naming the operators, if the orders make operators wait for each other in a
+// circle.
 //
 // Takes O(n + edges) for each operator on a longest path. A window without an operator on the known
 // longest path is not tried, because it cannot shorten that path.

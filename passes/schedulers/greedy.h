@@ -8,7 +8,7 @@ namespace tvm_interop {
 
 // The greedy schedule of IOS, section 6.1. Each stage holds the operators that are ready, each in a
 // group with a stream of its own. At most `max_groups` operators (0 for any number) go into a
-// stage, with the lowest ids first. The others wait for the next stage.
+// stage, with the lowest ids first. The other ready operators wait for the next stage.
 Schedule ScheduleGreedy(const OpGraph& graph, int max_groups);
 
 }  // namespace tvm_interop

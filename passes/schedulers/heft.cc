@@ -64,9 +64,9 @@ class Heft {
     return best;
   }
 
-  // The first gap on the GPU that is long enough for the operator. The gap is after every operator
-  // that ends by the time when the inputs arrive, because such an operator may compute one of the
-  // inputs. This matters for operators that take no time.
+  // The first gap on the GPU that is long enough for the operator. The gap comes after all
+  // operators that have ended when the inputs arrive, because one of them may compute an input.
+  // Without this rule, an operator that takes no time could come before its inputs.
   Slot SlotOn(int rank, int gpu) const {
     double ready_us = 0;
     for (const Arc& source : costs_.sources(rank)) {

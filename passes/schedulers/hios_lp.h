@@ -52,10 +52,10 @@ class PathSearch {
 // A path is valid if none of its inner operators has an edge to or from a mapped operator. The
 // length of a path is the sum over its operators and the edges between them, plus an edge at each
 // end. At the front, this is the longest edge from a mapped operator to the first operator. At the
-// back, it is the longest edge from the last operator to a mapped one. Ties go to the path whose
-// first operator is earliest in topological order. If a path can end at an operator or go on to the
-// same length, it ends. If it can go on to the same length in several ways, the earliest next
-// operator is taken. Ties between GPUs go to the lowest.
+// back, it is the longest edge from the last operator to a mapped operator. Ties go to the path
+// whose first operator is earliest in topological order. If a path can end at an operator or go on
+// to the same length, it ends. If it can go on to the same length in several ways, the earliest
+// next operator is taken. Ties between GPUs go to the lowest.
 //
 // Takes O(paths * gpus * (operators + edges)). For each path, only the operators from its first
 // operator on are computed again.

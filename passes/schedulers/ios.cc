@@ -58,8 +58,8 @@ std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_
 size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   std::vector<int> place(graph.num_ops(), -1);
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = static_cast<int>(i);
-  // change[i] is a difference: the number of operators that are read across a cut before position
-  // i, minus the number that are read across a cut before position i - 1.
+  // Take the number of operators that are read across a cut before position i. change[i] is this
+  // number minus the same number for position i - 1.
   std::vector<int> change(ops.size() + 1);
   for (size_t i = 0; i < ops.size(); ++i) {
     int last = -1;

@@ -196,8 +196,8 @@ void IosPricing::Relax(double scale) {
   for (size_t i = 0; i < value_us_.size(); ++i) {
     if (!is_priced_[i]) value_us_[i] = std::max(scale_ * bound_us_[i] - slack_us_, 0.0);
   }
-  // A PricingProgress is valid only as long as no entry of `value_us_` falls, and entries have
-  // fallen.
+  // Entries of `value_us_` have just become smaller. So the old PricingProgress is not valid any
+  // more.
   progress_ = PricingProgress(search_.parts().size());
 }
 

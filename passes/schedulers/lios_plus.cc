@@ -36,9 +36,9 @@ Schedule ScheduleLiosPlus(const OpGraph& graph, const std::vector<double>& op_us
     for (int source : graph.predecessors(op)) sources.push_back(stream_of[source]);
     std::sort(sources.begin(), sources.end());
     sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
-    // First take the stream that is free earliest, with a wait for every source stream (a stream
-    // with an operator that this operator reads). Then try the source streams: on a source stream,
-    // the operator needs one wait less.
+    // A source stream is a stream with an operator that this operator reads. First take the stream
+    // that is free earliest, where the operator waits for every source stream. Then try the source
+    // streams themselves, where the operator needs one wait less.
     StreamChoice best = EarliestStream(ready_us, free);
     best.start_us += wait_us * static_cast<double>(sources.size());
     for (int stream : sources) {

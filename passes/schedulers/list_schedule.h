@@ -19,10 +19,10 @@ struct StreamChoice {
 };
 
 // List scheduling: places the operators one by one. `wait_list` holds the operators that are ready,
-// and gives the next one. `choose(op, ready_us, free, stream_of)` then returns the stream and the
-// start of this operator. `stream_of` holds the stream of each operator placed before. `wait_list`
-// has Push(op), Pop() and empty(). Operators that become ready together are pushed by ascending id.
-// Streams that stay empty are left out.
+// and gives the next operator. `choose(op, ready_us, free, stream_of)` then returns the stream and
+// the start of this operator. `stream_of` holds the stream of each operator placed before.
+// `wait_list` has Push(op), Pop() and empty(). Operators that become ready together are pushed by
+// ascending id. Streams that stay empty are left out.
 template <typename WaitList, typename Choose>
 Schedule ListSchedule(const OpGraph& graph, const std::vector<double>& op_us, int num_streams,
                       WaitList wait_list, Choose choose) {

@@ -35,8 +35,8 @@ VertexCover LeastCover(const std::vector<std::vector<int>>& edges,
     for (int v : edges[u]) {
       if (cover.right[v]) continue;
       cover.right[v] = 1;
-      // The vertex v always has a partner: without one, the alternating path to v would make the
-      // matching larger.
+      // The vertex v always has a partner: without a partner, the alternating path to v would make
+      // the matching larger.
       cover.left[left_of[v]] = 0;
       open.push_back(left_of[v]);
     }

@@ -15,22 +15,22 @@ struct OparaSchedule {
 // Opara (Chen et al. 2023).
 //
 // The launch order is found first (Algorithm 2). Among the operators that are ready, Opara takes a
-// memory-bound and a compute-bound one in turn, beginning with a memory-bound one. If one kind has
-// run out, it takes the other kind. Within a kind, the operator of least `demand` comes first. Ties
-// go to the operator that has been ready for longest, because the paper appends ready operators to
-// a list and takes the least of the list. Of operators that became ready together, the lowest id
-// stands first.
+// memory-bound and a compute-bound operator in turn, beginning with a memory-bound operator. If no
+// operator of one kind is ready, it takes an operator of the other kind. Within a kind, the
+// operator of least `demand` comes first. Ties go to the operator that has been ready for longest,
+// because the paper appends ready operators to a list and takes the least of the list. If operators
+// became ready together, the lowest id comes first in this list.
 //
 // Then the operators are put onto streams in launch order (Algorithm 1). An operator goes to the
 // stream of a predecessor if no other reader of this predecessor is launched before the operator.
-// If there are several such predecessors, the one with the lowest id is taken. If there is none,
-// the operator opens a new stream.
+// If there are several such predecessors, the predecessor with the lowest id is taken. If there is
+// none, the operator opens a new stream.
 //
 // Takes O(n log n + edges).
 //
-// The paper allocates streams along any topological order and does not say which successor is the
-// first. Its code finds the launch order first and allocates streams along this order. This
-// function does the same.
+// The paper allocates streams along any topological order, and does not say which successor of an
+// operator comes first. The paper's code finds the launch order first, and allocates streams along
+// this order. This function does the same.
 OparaSchedule ScheduleOpara(const OpGraph& graph, const std::vector<double>& demand,
                             const std::vector<char>& is_memory_bound);
 

@@ -42,8 +42,9 @@ class PartSearch {
   virtual ~PartSearch() = default;
 
   // Finds the states, the transitions between them and the distinct stages, and writes the stages
-  // to `stages`. Returns false if there are more than `max_transitions`, if the sets take more
-  // memory than the transitions may, or if `is_over` returns true. Then `stages` stays as it was.
+  // to `stages`. Returns false, and leaves `stages` as it was, in three cases: there are more than
+  // `max_transitions` transitions, the sets exceed their own limit of memory, or `is_over` returns
+  // true.
   virtual bool Enumerate(int64_t max_transitions, const std::function<bool()>& is_over,
                          StageBatch* stages) = 0;
   // Sets the index of the part's first stage in the batch that holds the stages of all parts.

@@ -49,12 +49,12 @@ struct BeamResult {
 // `width` of these states are kept. The result need not be optimal. A larger width gives better
 // sequences.
 //
-// From a state, the search tries only some stages. For each length that a group can have, it takes
+// From a state, the search tries only some stages. For each length that a group can have, it lists
 // the groups of at most this length. Groups with the longest path from them to the end come first,
-// with ties to the longest group. Groups that overlap an earlier one are skipped. The search tries
-// the first group, the first two groups, and so on, as many as a stage may hold. A group is a
-// connected set of operators that depends on no operator left outside the set. In the reversed
-// graph, such a group is a group of an ending.
+// with ties to the longest group. A group that overlaps an earlier group in the list is skipped.
+// The search tries the first group as a stage, then the first two groups, and so on, up to the
+// number of groups that a stage may hold. A group is a connected set of operators that depends on
+// no operator left outside the set. In the reversed graph, such a group is a group of an ending.
 //
 // The search also tries stages of operators that can be merged. Among such operators that are
 // ready, it takes the two operators with the longest paths, then the three operators with the

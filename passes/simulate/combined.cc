@@ -17,7 +17,8 @@ struct Arrival {
   double at_us;
   int64_t number;
   int model;
-  // A priority_queue pops the greatest element, so a later arrival is less than an earlier one.
+  // A priority_queue pops its greatest element first. So the earliest arrival must count as the
+  // greatest.
   bool operator<(const Arrival& other) const {
     return at_us != other.at_us ? at_us > other.at_us : number > other.number;
   }
@@ -260,8 +261,8 @@ class CombinedServing::State {
   }
 
   bool IsBetter(int program, int than) const {
-    // Compares the shares of blocks with input of two programs. Both shares are multiplied by both
-    // numbers of parts, so the comparison is exact and needs no division.
+    // Compares two programs by the share of their blocks that have input. Both shares are
+    // multiplied by both numbers of parts, so the comparison is exact and needs no division.
     const int64_t share =
         static_cast<int64_t>(has_input_[program].blocks) * combination_.programs[than]->num_parts();
     const int64_t other =

@@ -70,12 +70,12 @@ struct CombinedWindow {
 // Serves requests by combined blocks, window by window. Queues, buffers and the running combined
 // block stay as they are from one window to the next.
 //
-// One combined block runs after the other. The combined block that runs next is the one with the
-// largest share of blocks that have input. A tie goes to the combined block whose oldest input has
-// waited longest, then to the lowest index. When a combined block runs, each of its blocks with
-// input takes its oldest request. The operators of its other blocks are left out. While the buffer
-// of the next block is full, a block counts as one without input. While the buffer of its first
-// block is full, no request leaves the queue of a model.
+// Combined blocks run one after the other. The next is the combined block with the largest share of
+// blocks that have input. A tie goes to the combined block whose oldest input has waited longest,
+// then to the lowest index. When a combined block runs, each of its blocks with input takes its
+// oldest request. The operators of its other blocks are left out. A block counts as a block without
+// input while the buffer of the model's next block is full. No request leaves the queue of a model
+// while the buffer of the model's first block is full.
 class CombinedServing {
  public:
   CombinedServing(const ServingDevice& device, std::vector<Follower> followers);

@@ -30,7 +30,7 @@ enum class Links {
 // is free and all inputs of all its operators have arrived. In `launches`, each launch must come
 // after the launches it waits for. The copies over a link follow the order of `launches` too, as in
 // plans. `edge_us` holds the transfer time of each edge of `graph.edges()`. If `links` is kFifo, a
-// copy to a GPU takes the longest transfer time of the edges to its readers there. Takes
+// copy to a GPU takes the longest transfer time of all edges to readers on that GPU. Takes
 // O(operators + edges).
 Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
                    const std::vector<double>& edge_us, Links links);

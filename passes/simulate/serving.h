@@ -21,7 +21,7 @@ class ServingEngine {
   explicit ServingEngine(const ServingDevice& device) : device_(device), shared_(device.limits) {}
 
   double now_us() const { return now_us_; }
-  // The integral over time of the share of the cores that operators asked for, in microseconds.
+  // The share of the cores that operators asked for, integrated over time, in microseconds.
   double busy_us() const { return shared_.busy_us() + alone_busy_us_; }
   int num_running() const { return num_running_; }
 
@@ -53,7 +53,8 @@ class ServingEngine {
     // The event at `at_us`: the operator with this number is launched, a segment ends (if `op` is
     // kSegment), or an instance that runs alone ends (if `op` is kEnd).
     int op;
-    // A priority_queue pops the greatest element, so a later timer is less than an earlier one.
+    // A priority_queue pops its greatest element first. So the earliest timer must count as the
+    // greatest.
     bool operator<(const Timer& other) const {
       return at_us != other.at_us ? at_us > other.at_us : number > other.number;
     }

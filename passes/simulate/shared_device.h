@@ -43,7 +43,7 @@ class SharedDevice {
   // Returns the time that this took, in microseconds. Appends the tags of the operators that ended,
   // in the order of their start.
   double Advance(double most_us, std::vector<int64_t>* ended);
-  // The integral over time of min(1, cores asked for / `cores`), in microseconds.
+  // min(1, cores asked for / `cores`), integrated over time, in microseconds.
   double busy_us() const { return busy_us_; }
 
  private:

@@ -12,7 +12,8 @@ double SimulateStreams(const OpGraph& graph, const std::vector<std::vector<int>>
   ValidateStreams(graph, streams);
   std::vector<std::vector<int>> successors(graph.num_ops());
   for (int op = 0; op < graph.num_ops(); ++op) successors[op] = graph.successors(op);
-  // An operator also waits for the operator before it on its stream, as if by one more edge.
+  // An operator also waits for the operator before it on its stream. So add an edge between the
+  // two.
   for (const auto& stream : streams) {
     for (size_t i = 1; i < stream.size(); ++i) successors[stream[i - 1]].push_back(stream[i]);
   }

@@ -172,8 +172,7 @@ tvi_status Load(const std::string& prefix, std::unique_ptr<Source> (*open)(const
   });
 }
 
-// Whether the model has inputs and outputs for the shape with this number. False if the model is
-// null.
+// Whether the model has a shape with the number `shape`. False if the model is null.
 bool HasShape(const tvi_model* model, size_t shape) {
   return model != nullptr && shape < model->inputs.size();
 }

@@ -29,8 +29,8 @@ enum class DataType { kFloat32, kFloat16, kBfloat16, kInt8, kUint8, kInt32 };
 // added up in float32.
 //
 // Each kind of operator derives from this class, in a file of `operators/`, and registers itself
-// there. If kinds differ in a property, this class has a virtual function for it. No code compares
-// the names of kinds.
+// there. If kinds differ in a property, this class has a virtual function for the property. No code
+// compares the names of kinds.
 class OpDescription {
  public:
   virtual ~OpDescription() = default;

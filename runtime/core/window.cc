@@ -7,16 +7,16 @@
 namespace tvm_interop {
 namespace {
 
-// Whether `output` is a possible height or width of the result, which is the number of windows
-// along this axis. Usually each window lies within the padded input. If the size may be rounded up,
-// the last window may extend beyond the edge.
+// Whether the result of the pooling or convolution may have the size `output` along one axis. The
+// size is the number of windows along this axis. Usually each window lies within the padded input.
+// If the size may be rounded up, the last window may extend beyond the edge.
 bool IsOutputSize(int64_t output, int64_t input, int64_t window, int64_t stride, int64_t dilation,
                   int64_t pad_begin, int64_t pad_end, bool may_round_up) {
   const int64_t room = input + pad_begin + pad_end - ((window - 1) * dilation + 1);
   if (room < 0) return false;
   if (output == room / stride + 1) return true;
   // Even if the output's size is rounded up, each window must begin in the input or in the padding
-  // before it.
+  // before the input.
   return may_round_up && output == (room + stride - 1) / stride + 1 &&
          (output - 1) * stride < input + pad_begin;
 }

@@ -34,8 +34,8 @@ pid_t StartWitness() {
     }).detach();
     witness = known.get();
   } catch (const std::system_error&) {
-    // Without a witness (see `StartWitness`), `Affinity` sees a new mask of the user only if the
-    // user sets the mask on the narrowed thread itself.
+    // There is no witness thread then (see `StartWitness`). So `Affinity` notices a new mask of the
+    // user only if the user sets the mask on the narrowed thread itself.
   }
   return witness;
 }

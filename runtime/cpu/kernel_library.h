@@ -18,8 +18,8 @@ struct KernelArgument {
   // Whether the tensor holds the same numbers in every run. The numbers may change only if `Repack`
   // is called before the next run.
   bool is_constant = false;
-  // Whether nobody can change the numbers while the kernel lives, so that the address alone tells
-  // which numbers they are.
+  // Whether nobody can change the numbers while the kernel lives. Equal addresses of such arguments
+  // then mean equal numbers.
   bool is_read_only = false;
   // The position of the argument's first number, in bytes after the tensor's address.
   size_t offset = 0;
@@ -46,10 +46,9 @@ class LibraryKernel : public Kernel {
 
 // A library of kernels that are prepared once and then run on any stream.
 //
-// While a prepared kernel runs, its workspace is its own (see `ScratchLease`), so two kernels can
-// run at once.
-// The bits that a kernel computes depend only on its description and its arguments, never on the
-// number of threads.
+// While a prepared kernel runs, no other kernel uses its workspace (see `ScratchLease`). So two
+// kernels can run at once. The bits that a kernel computes depend only on its description and its
+// arguments, never on the number of threads.
 class KernelLibrary {
  public:
   virtual ~KernelLibrary() = default;

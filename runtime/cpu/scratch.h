@@ -13,7 +13,7 @@ namespace tvm_interop {
 // The process has a list of blocks for each size class of kernels, and one for instances. The users
 // of a list share its blocks, whatever model or stream they belong to. For users of similar sizes
 // there are as many blocks as such users have ever run at the same time. No block is larger than
-// the largest of these users needs.
+// the largest need of these users.
 //
 // Sharing is safe for the following reasons. A user has a block only while it has a `ScratchLease`,
 // which begins before the user's first access and ends after its last access.
@@ -35,17 +35,18 @@ namespace tvm_interop {
 // breaks each of them). `tests/cpp/instance_test.cc` fails if point 3 does not hold for an
 // instance, and `tests/unit/test_scratch.py` fails if point 4 does not hold.
 //
-// Nothing here locks a mutex, so a fork cannot leave one locked in the child. A block that another
-// thread had leased during the fork stays leased in the child, which makes a new one.
+// Nothing here locks a mutex, so a fork cannot leave a mutex locked in the child. A block that
+// another thread had leased during the fork stays leased in the child. The child makes a new block
+// instead.
 
-// The kind of a user of scratch memory. Kernels and instances share no blocks, because an instance
-// holds its block while its kernels take their blocks. If they shared blocks, a thread would in
-// each run take another block than in its last run, whose pages are in the thread's caches.
+// The kind of a user of scratch memory. Kernels and instances share no blocks. An instance holds
+// its block while its kernels take their blocks. So if they shared blocks, a thread would take a
+// different block in each run. The pages of that block would not be in the thread's caches.
 enum class ScratchUser : size_t { kKernel, kInstance };
 
 // The amount of scratch memory that one user needs. The object exists as long as its user. When the
-// users that need most are gone, the memory of blocks that are larger than the other users need is
-// freed.
+// users with the largest needs are gone, blocks may be larger than any other user needs. The memory
+// of these blocks is then freed.
 class ScratchNeed {
  public:
   explicit ScratchNeed(size_t nbytes = 0, ScratchUser user = ScratchUser::kKernel) : user_(user) {

@@ -58,18 +58,18 @@ thread_local Job::Helper* this_helper = nullptr;
 // The pool in which the calling thread runs a model. Null means the pool of the process.
 thread_local ThreadPool* current_pool = nullptr;
 
-// Keeps a helper that is about to sleep off the CPU of the caller that will wake it. The helper is
-// the calling thread. On a virtual machine, the system treats a sleeping CPU like a CPU that the
-// host has taken away. So the system would put the woken helper on the caller's CPU, and the helper
-// would have to wait for the caller.
+// Keeps a helper away from the CPU of the caller that will wake it. The helper is the calling
+// thread, and is about to sleep. On a virtual machine, the system treats a sleeping CPU like a CPU
+// that the host has taken away. So the system would put the woken helper on the caller's CPU, and
+// the helper would have to wait for the caller.
 class Avoidance {
  public:
   explicit Avoidance(Affinity* affinity) : affinity_(affinity) {}
 
   void Update() {
-    // A caller that moves to another core keeps this helper off that core. If the caller moves just
-    // before the call of `KeepOff`, the call undoes the caller's change. So the loop reads the
-    // caller's core again.
+    // A caller that moves to another core changes this helper's mask, to keep the helper off the
+    // new core. If this happens just before the call of `KeepOff` below, the call overwrites the
+    // new mask. So the loop reads the caller's core again.
     for (int cpu = callers_cpu.load(); cpu != avoided_; cpu = callers_cpu.load()) {
       avoided_ = cpu;
       affinity_->KeepOff(cpu);
@@ -110,8 +110,8 @@ struct Job::Helper {
 
 namespace {
 
-// Finds out whether a helper that others wait for has lost its core. If so, the helper's CPU time
-// stands still.
+// Finds out whether a helper that others wait for has lost its core. While a helper has no core,
+// its CPU time does not grow.
 class LossOfCore {
  public:
   // The caller calls this repeatedly while it waits. Every `kLooks` calls, it reads the CPU time of
@@ -168,8 +168,8 @@ ThreadPool* ThreadPool::MakeForThisProcess() {
   const std::lock_guard<std::mutex> lock(making);
   ThreadPool* pool = pool_of_process.load(std::memory_order_acquire);
   if (pool != nullptr) return pool;
-  // A forked child has none of its parent's threads. It leaves the parent's pool and its locks as
-  // they are, and makes a new pool when it first needs one.
+  // A forked child has none of its parent's threads. It leaves the parent's pool and the pool's
+  // locks as they are. It makes a new pool when it first needs a pool.
   static const int registered =
       pthread_atfork([] { MakingPool().lock(); }, [] { MakingPool().unlock(); },
                      [] {
@@ -216,7 +216,8 @@ void ThreadPool::SetNumThreads(int num_threads) {
   if (helpers_.size() <= kept) return;
   parked_.Wake(static_cast<int>(helpers_.size()));
   for (size_t i = kept; i < helpers_.size(); ++i) helpers_[i]->thread.join();
-  // Ended helpers are kept forever, because a waiting thread may still look at one.
+  // The objects of ended helpers are kept forever, because a waiting thread may still read such an
+  // object.
   std::move(helpers_.begin() + kept, helpers_.end(), std::back_inserter(ended_));
   helpers_.resize(kept);
   num_helpers_.store(num_threads - 1, std::memory_order_relaxed);
@@ -274,7 +275,7 @@ void ThreadPool::Run(Job* job, int helpers) {
 
 void ThreadPool::KeepHelpersOffThisCore() {
   const int cpu = sched_getcpu();
-  // `callers_cpu` is read before it is written, because it rarely changes.
+  // `callers_cpu` rarely changes, so it is written only if the value differs.
   if (HasGuests() || pins() || callers_cpu.load(std::memory_order_relaxed) == cpu) return;
   if (callers_cpu.exchange(cpu) == cpu || callers_.load() != 1) return;
   const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
@@ -422,8 +423,8 @@ bool ThreadPool::HelpAny(Helper* helper, int number) {
     Job* const job = slot.load(std::memory_order_acquire);
     if (job == nullptr) continue;
     PreemptionPoint();
-    // `WaitUntilLeft` waits for this helper only if it sees `visits`. So the helper checks that the
-    // job is still listed after it has stored `visits`.
+    // `WaitUntilLeft` waits for this helper only if it sees the job in `visits`. So the helper
+    // stores `visits` first, and then checks that the job is still listed.
     helper->visits.store(job, std::memory_order_seq_cst);
     PreemptionPoint();
     if (slot.load(std::memory_order_seq_cst) == job) helped = job->Help(number) || helped;
@@ -463,8 +464,8 @@ void ThreadPool::ReceiveGuest(void* argument) noexcept {
       static_cast<std::shared_ptr<ThreadPool>*>(argument));
   ThreadPool& pool = **invitation;
   if (!pool.IsHere()) return;  // A forked child, where the pool is not used.
-  // A thread of the program's pool comes here to help with a run. It may be inside a run itself, if
-  // the program's pool runs a task on the thread that submits it. Then it does not help.
+  // A thread of the program's pool comes here to help with a run. But some pools run a task on the
+  // thread that submits the task. This thread is inside a run itself, and so does not help.
   for (size_t i = 0; i < pool.helpers_.size() && runs_inside == 0; ++i) {
     Helper* const place = pool.helpers_[i].get();
     if (place->is_taken.exchange(true, std::memory_order_relaxed)) continue;

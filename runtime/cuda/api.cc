@@ -30,7 +30,7 @@ constexpr const char* kForked =
     "this process was forked after CUDA had started, so it cannot use a GPU: start processes with "
     "the method `spawn`, or fork before the first use of a GPU";
 
-// Whether this process can use its GPUs, and why not.
+// Whether this process can use its GPUs, and the reason if it cannot.
 struct Usability {
   std::atomic<pid_t> owner{0};  // The process that loaded CUDA.
   std::atomic<bool> has_failed{false};

@@ -36,7 +36,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
 }
 
 CudaExecutor::~CudaExecutor() {
-  // The graph, the events and the kernels must not be destroyed while a run needs them.
+  // A run may still need the graph, the events and the kernels. So wait for the end of the run.
   if (is_started_ && cuda::IsUsable() &&
       cuda::Api::Get().StreamSynchronize(origin_) != cuda::kSuccess) {
     cuda::Api::Get().GetLastError();
@@ -66,8 +66,8 @@ void CudaExecutor::MakeSteps(const std::vector<CudaPlannedOp>& ops) {
 
 // A run begins and ends on the first stream. Every other stream waits until the run has begun,
 // unless its first operator waits for another operator anyway. The run ends after the last operator
-// of each stream. If another operator waits for such a last operator, no extra wait is needed,
-// because that operator ends later.
+// of each stream. No extra wait is needed for a last operator if an operator on another stream
+// waits for it anyway.
 void CudaExecutor::MakeJoins(const std::vector<CudaPlannedOp>& ops) {
   std::vector<int> first(streams_->num_streams(), -1);
   std::vector<int> last(streams_->num_streams(), -1);
@@ -92,7 +92,8 @@ cuda::Event CudaExecutor::NewEvent(int device) {
 }
 
 // Each stream has one workspace, which is as large as the largest that a kernel of the stream
-// needs. Nothing can be allocated while a graph is captured, so the workspaces are made before.
+// needs. Nothing can be allocated while a graph is captured, so the workspaces are made before the
+// capture.
 void CudaExecutor::ReserveWorkspaces() {
   std::vector<size_t> most(streams_->num_streams());
   for (size_t i = 0; i < steps_.size(); ++i) {
@@ -289,7 +290,7 @@ void CudaExecutor::Await(const Step& step) {
 void CudaExecutor::LaunchKernel(size_t op) {
   const Step& step = steps_[op];
   try {
-    // A kernel that loads code or calls a library does so for the current device.
+    // A kernel that loads code or calls a library uses the current device, so set it first.
     if (is_over_devices_) TVM_INTEROP_CUDA(cuda::Api::Get(), SetDevice, step.stream.device);
     step.kernel->Launch(step.stream);
   } catch (const cuda::LostError& error) {

@@ -88,9 +88,9 @@ class CudaExecutor : public Timed {
 
   // Runs every operator once, and returns when each operator began and ended on the GPU. If the
   // executor has a graph, the operators run in a graph that also records the times. Launches one by
-  // one would leave the GPU idle between short operators. If there are several GPUs, there is no
-  // such graph, and each GPU has its own clock, which an event starts. These clocks differ by a few
-  // microseconds.
+  // one would leave the GPU idle between short operators. If there are several GPUs, the operators
+  // do not run in such a graph, and each GPU has its own clock. An event starts each clock, and the
+  // clocks differ by a few microseconds.
   std::vector<OpTiming> Profile();
 
   // Launches the plan `number` times and returns the time that the launches take on the host, in
@@ -149,8 +149,8 @@ class CudaExecutor : public Timed {
   std::vector<cuda::Event> waits_;
   bool is_over_devices_;
   cuda::Event fork_ = nullptr;
-  // The streams that must wait until the run has begun: all streams except the first, if their
-  // first operator has no waits.
+  // The streams that must wait until the run has begun: all streams except the first stream, if
+  // their first operator has no waits.
   std::vector<cuda::Stream> forked_;
   // The events that the end of a run waits for: the events at the ends of all streams except the
   // first. An event is left out if an operator already waits for the stream's last operator.

@@ -34,8 +34,8 @@ namespace tvm_interop {
 // 9. Kernels are tried, on any stream, after the copies of weights and the zeros before them: a
 //    wait of the host (`CudaStreams::Settle`).
 //
-// The tests in `test_staging.py` remove each of the waits 1 to 8 and see wrong results. For wait 9
-// they check that it is there.
+// The tests in `test_staging.py` remove the waits for each of the points 1 to 8, and see wrong
+// results. For point 9 they only check that the wait is there.
 
 // A block of the host's memory that is pinned.
 class PinnedMemory {
@@ -59,7 +59,7 @@ class PinnedPart {
   PinnedPart(PinnedPart&&) = default;
 
   char* memory() const { return memory_; }
-  // Records that all copies so far on the first stream may have used the part.
+  // Notes that the copies so far on the first stream may use this part of pinned memory.
   void Note();
   // Waits until the copies that the last call of `Note` recorded have ended.
   void Await();

@@ -19,8 +19,8 @@ struct CudaWorkspace {
 // The workspace and the library handles of one stream. All library kernels on the stream share
 // them, because the stream runs its kernels in order.
 //
-// Two streams must not share a workspace or a handle. The streams run at the same time, so in one
-// workspace the kernels of one stream would overwrite data that kernels of the other still use.
+// Two streams must not share a workspace or a handle. The streams run at the same time. So in one
+// workspace, kernels of one stream would overwrite data that kernels of the other stream still use.
 // Also, a handle puts its work on the stream that was set last.
 class CudaStreamResources {
  public:

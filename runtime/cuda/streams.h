@@ -42,8 +42,8 @@ class CudaStreams {
   CudaStream first_on(int device) const;
   // The devices of the streams, each device once, in the order of its first stream.
   const std::vector<int>& devices() const { return devices_; }
-  // Pairs of devices in which the first device cannot access the memory of the second. Copies
-  // between these devices go through the host.
+  // Pairs of devices in which the first device cannot access the memory of the second device.
+  // Copies between these devices go through the host.
   const std::vector<std::pair<int, int>>& out_of_reach() const { return out_of_reach_; }
   const std::vector<bool>& is_urgent() const { return is_urgent_; }
   bool has_urgent() const;

@@ -71,7 +71,8 @@ class Trials {
     }
   }
 
-  // Throws the last failure, or an error that says that there was no alternative.
+  // Throws the last failure. If there was no failure, throws an error that says that there was no
+  // alternative.
   [[noreturn]] void Throw() const {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
     throw std::runtime_error("there is nothing to choose from");

@@ -23,12 +23,12 @@ struct Fastest {
 };
 
 // Finds the fastest of `number` alternatives. `launch` puts an alternative's work on the stream.
-// Each alternative is first launched twice. The second launch tells which alternatives are so slow
-// that they are hopeless: one launch of these may take milliseconds. Each other alternative is
-// captured several times in a CUDA graph. The graphs run on `stream` in turn, for a few rounds, and
-// the median times on the GPU are compared. In a tie, the first alternative wins. An alternative is
-// refused if `launch` throws for it, or if it cannot be captured. If all are refused, the last
-// exception is thrown.
+// Each alternative is first launched twice. The second launch is timed, to find alternatives that
+// are hopelessly slow. Such an alternative is not launched again, because one launch may take
+// milliseconds. Each other alternative is captured several times in a CUDA graph. The graphs run on
+// `stream` in turn, for a few rounds, and the median times on the GPU are compared. In a tie, the
+// first alternative wins. An alternative is refused if `launch` throws for it, or if it cannot be
+// captured. If all are refused, the last exception is thrown.
 //
 // Comparing single launches alone would mislead: the GPU often waits for the host's calls, which
 // take longer than short kernels. In the graph of a model, the GPU does not wait.

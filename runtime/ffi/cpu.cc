@@ -94,7 +94,8 @@ class LibraryKernelObj : public ffi::Object {
 
   void Bind(size_t argument, const ffi::Tensor& tensor) {
     // Packed constants are recognised by their address. So the old tensor is kept until the
-    // constants are packed again. Before that, no other tensor can take its memory.
+    // constants are packed again. Otherwise a new tensor could take the old address, and be
+    // mistaken for the old tensor.
     const ffi::Tensor before = tensors_.at(argument);
     tensors_.at(argument) = tensor;
     addresses_.at(argument) = tensor.data_ptr();

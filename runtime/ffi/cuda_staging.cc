@@ -63,8 +63,8 @@ void Unload(const CudaLoaderRef& loader, const ffi::Tensor& device, const ffi::T
   });
 }
 
-// A tensor of TVM is ready when the work on tvm-ffi's current stream is done. Other libraries are
-// told by DLPack which stream will read or write their tensor.
+// If `source` is a tensor of TVM, it is ready when the work on tvm-ffi's current stream is done. If
+// it comes from another library, DLPack has made this stream wait for the library's own work.
 void CopyOnDeviceFromPython(const CudaStreamsRef& streams, const ffi::Tensor& source,
                             const ffi::Array<ffi::Tensor>& targets) {
   std::vector<void*> addresses;

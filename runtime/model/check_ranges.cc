@@ -39,8 +39,9 @@ void CheckSizes(const std::vector<RowRange>& ranges, size_t num_plans) {
                       (ranges.size() > 1 ? ", and a shape for each combination" : ""));
 }
 
-// Returns whether the tensor grows with the ranges as `axes` says: along a dimension of its own for
-// each range whose axis is not negative, and along no other dimension.
+// Returns whether the tensor grows with the ranges as `axes` says. `axes[r]` is the dimension that
+// grows with range r, or negative if none does. No two ranges may have the same dimension, and no
+// other dimension may grow.
 bool Grows(const Shapes& shapes, const std::vector<RowRange>& ranges,
            const std::vector<int>& axes) {
   const std::vector<int64_t>& first = *shapes[0];

@@ -10,9 +10,9 @@
 
 namespace tvm_interop {
 
-// Checks that the plans of all shapes fit their ranges of rows, if there are ranges, and that
-// the inputs `masks` can be masks. The plans have the same inputs and outputs. Throws
-// ArtifactError.
+// Does nothing if there are no ranges of rows. Otherwise checks that the plans of all shapes fit
+// the ranges, and that the inputs `masks` can be masks. The plans must have the same inputs and
+// outputs. Throws ArtifactError.
 void CheckRanges(const std::vector<RowRange>& ranges,
                  const std::map<std::string, std::string>& masks,
                  const std::vector<const Plan*>& plans);

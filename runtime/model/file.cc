@@ -57,7 +57,8 @@ class Mapped : public Memory {
   bool IsUnchanged() const override { return file_ >= 0 && StatusOf(file_) == mapped_; }
 
  private:
-  // The properties of a file that a write changes: its size, and the time of the last change.
+  // The properties that change when somebody writes to a file: its size, and the time of the last
+  // change.
   using Status = std::array<int64_t, 3>;
 
   static Status StatusOf(int file) {

@@ -122,8 +122,8 @@ std::vector<GpuCode> ReadGpuCode(const char* data, size_t nbytes) {
   Bytes head(data, nbytes);
   const size_t size = head.Count(1);
   Bytes bytes(data + sizeof(uint64_t), size);
-  // The tree of modules, in two lists. The first says where the children of each module begin in
-  // the second.
+  // The tree of modules, in two lists. The first list says where the children of each module begin
+  // in the second list.
   const size_t num_ends = bytes.Count(sizeof(uint64_t));
   for (size_t i = 0; i < num_ends; ++i) bytes.Take<uint64_t>();
   const size_t num_children = bytes.Count(sizeof(uint64_t));

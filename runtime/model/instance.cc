@@ -73,7 +73,7 @@ Instance::Instance(std::shared_ptr<Model> model, size_t shape, std::shared_ptr<T
       plan_(model_->plan(shape)),
       kernel_code_(model_->Kernels(shape)),
       guests_(std::move(guests)),
-      // An empty arena has an address too.
+      // At least one byte, because an empty arena needs an address too.
       arena_need_(static_cast<size_t>(std::max<int64_t>(plan_.arena_bytes, 1)),
                   ScratchUser::kInstance) {
   RequireMemory(model_->InstanceNbytes(shape));
@@ -338,7 +338,7 @@ void Instance::FindOverlaps() {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::less<const char*>()(a.begin, b.begin);
   });
-  // Of the tensors that the loop has passed, the tensor that ends at the highest address.
+  // The tensor that ends at the highest address, of all tensors that the loop has passed.
   const Range* longest = nullptr;
   for (const Range& range : ranges) {
     if (longest != nullptr && std::less<const char*>()(range.begin, longest->end)) {
@@ -364,9 +364,9 @@ void Instance::RunRows(const std::vector<int64_t>& rows, const void* const* inpu
                            std::to_string(sizes[shape_]) +
                            ": make an instance of the shape that tvi_model_find_sizes finds");
     }
-    // The compiler's proof that a run may be padded with further rows holds only for runs of two
-    // rows or more. If a dimension is 1, a model may compute something else, which only the shape
-    // that was compiled for 1 computes.
+    // The compiler has proven that a run of two or more rows may be padded with further rows. For a
+    // run of one row there is no proof: if a dimension is 1, a model may compute something else. So
+    // a run of one row needs the shape that was compiled for 1.
     if (rows[r] == 1 && sizes[shape_] != 1) {
       throw ModelError(ErrorCode::kInvalidArgument,
                        "the number of rows" + NameOf(ranges, r) +

@@ -11,8 +11,8 @@
 
 namespace tvm_interop {
 
-// The largest numbers in a plan, so that nothing computed from them overflows. The same limits
-// stand in `tvm_interop/plan/limits.py`.
+// The largest numbers in a plan, so that nothing computed from them overflows.
+// `tvm_interop/plan/limits.py` has the same limits.
 constexpr int64_t kMaxOperators = int64_t{1} << 20;
 constexpr int64_t kMaxStreams = int64_t{1} << 12;
 constexpr int64_t kMaxThreads = int64_t{1} << 12;

@@ -9,7 +9,7 @@
 namespace tvm_interop {
 namespace {
 
-// The number of rows along an axis of a tensor with `counts` rows.
+// The number of rows along `axis`. `counts` has the number of rows of each range.
 size_t RowsOf(const RowPieces::Axis& axis, const RowCounts& counts) {
   return axis.range < 0 ? 1 : counts[static_cast<size_t>(axis.range)];
 }
@@ -34,7 +34,7 @@ bool MaskOfTypeFits(const RowPieces& pieces, const RowCounts& counts, size_t ran
   const size_t width = pieces.nbytes / sizeof(T);
   const auto all = AllRows(pieces), given = FirstRows(pieces, counts);
   const size_t positions_axis = pieces.axes[0].range == static_cast<int>(range) ? 0 : 1;
-  // For each row of the range other than `range`, how many ones the mask has in the row.
+  // How many ones the mask has in each row of the other range, which is not `range`.
   std::vector<size_t> ones(given[1 - positions_axis]);
   for (size_t o = 0; o < pieces.outer; ++o) {
     for (size_t i = 0; i < given[0]; ++i) {

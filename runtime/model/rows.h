@@ -20,8 +20,8 @@ using RowCounts = std::array<size_t, kMostRanges>;
 void CheckNumberOfRanges(const std::vector<RowRange>& ranges, size_t count);
 // The dimension of a range in words: " of `batch`".
 std::string NameOf(const std::vector<RowRange>& ranges, size_t range);
-// Returns the index of the shape that runs these numbers of rows, one for each range. It is the
-// shape with the least numbers of rows that are large enough. Throws ModelError with
+// Returns the index of the shape that can run `rows`, which has one number for each range. For each
+// range, the shape has the smallest number of rows that is large enough. Throws ModelError with
 // `kInvalidArgument` if the model has more or fewer ranges, or if a number is out of its range.
 size_t FindShape(const std::vector<RowRange>& ranges, const std::vector<int64_t>& rows);
 

@@ -76,7 +76,8 @@ namespace {
 // each. Four words of the message are computed at a time from the sixteen before them.
 //
 // A round waits for the round before it, so one state leaves half of the instructions' units idle.
-// The rounds of a second state use the idle half, and need no message words of their own.
+// The rounds of a second state use the idle half. Both states take the same message, so its words
+// are computed only once.
 template <int kStates>
 __attribute__((target("sha,sse4.1"))) void AddBlocksTo(uint32_t* const* states, const uint8_t* data,
                                                        size_t blocks) {

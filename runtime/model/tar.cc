@@ -72,8 +72,8 @@ class Reader {
       std::string("it is truncated or not an artifact of tvm_interop (") + why + ")", kCopyAgain);
 }
 
-// A number of a header: octal digits that end with a space or a zero, or, if the first bit is set,
-// a binary number.
+// A number of a header. If the first bit is set, it is a binary number. Otherwise it consists of
+// octal digits, and ends with a space or a zero.
 uint64_t NumberAt(const unsigned char* field, size_t size) {
   uint64_t number = 0;
   if (field[0] == 0x80) {

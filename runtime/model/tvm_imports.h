@@ -12,7 +12,7 @@ constexpr const char* kRaiseImport = "TVMFFIErrorSetRaisedFromCStrParts";
 // functions of the C library, of its mathematics library and of the compiler's own library, and
 // weak names that a compiler puts into every library. It holds all imports that were seen in the
 // kernels of networks, of ONNX's node tests and of random graphs (`tests/kernel_imports.py`), and
-// others of the same kinds.
+// further imports of the same kinds.
 bool IsKnownImport(const std::string& name);
 
 }  // namespace tvm_interop

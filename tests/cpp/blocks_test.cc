@@ -12,7 +12,7 @@ using tvm_interop::OpGraph;
 using Blocks = std::vector<std::vector<int>>;
 
 // Finds the blocks by their definition. A topological order is cut where each operator before the
-// cut reaches each operator behind it.
+// cut reaches each operator after the cut.
 Blocks BruteBlocks(const OpGraph& graph) {
   const auto successors = Successors(graph);
   const auto& order = graph.topological_order();
@@ -73,7 +73,8 @@ TEST_CASE(BlocksAreAsDefined) {
 }
 
 TEST_CASE(AMillionOperatorsInARow) {
-  // A matrix with one bit for each pair of operators would not fit into memory.
+  // The graph is so large that a matrix with one bit for each pair of operators would not fit into
+  // memory.
   std::vector<tvm_interop::Edge> edges;
   for (int op = 1; op < 1000000; ++op) edges.emplace_back(op - 1, op);
   CHECK_EQ(FindBlocks(MakeGraph(1000000, std::move(edges))).size(), 1000000u);

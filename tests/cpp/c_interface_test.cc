@@ -1,4 +1,4 @@
-// Tests the runtime library in a process that closes the library while threads are inside, that
+// Tests the runtime library in a process that closes the library while threads run its code, that
 // forks, and that receives signals. The test opens the library with `dlopen`, and is not linked to
 // it.
 
@@ -165,8 +165,8 @@ TEST_CASE(HelpersOutliveTheClosingOfTheLibrary) {
   void* const library = OpenLibrary();
   const Interface interface(library);
   interface.Check(interface.set_num_threads(3, 0));
-  // The thread that closes the library must not run the model before: the variables that a thread
-  // has in a library keep the library in memory.
+  // Another thread runs the model first. The thread that closes the library must not do so: if a
+  // thread has variables in a library, they keep the library in memory.
   std::thread([&] { Loaded loaded(interface); }).join();
   CHECK(ThreadsNow() > 1);
   dlclose(library);
@@ -218,8 +218,8 @@ TEST_CASE(SignalsGoToTheProgramsThreads) {
   Loaded loaded(interface);
   for (int run = 0; run < 20; ++run) loaded.RunAndCheck(static_cast<float>(run));
   CHECK(ThreadsNow() > 1);
-  // The handler runs on this thread alone. This thread blocks the signal and waits for it, and no
-  // helper may receive the signal first.
+  // At first the handler must run on this thread alone. Then this thread blocks the signal and
+  // waits for it. No helper may receive the signal in its place.
   CountSignals(SIGTERM);
   expected.store(static_cast<pid_t>(syscall(SYS_gettid)));
   for (int i = 0; i < 20; ++i) {

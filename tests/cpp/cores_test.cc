@@ -61,7 +61,8 @@ void LoseTheCore() {
 
 TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
   int long_ago = 0, just_now = 1 << 30;
-  // Other programs may take the core at any time, so the test compares the extremes of many tries.
+  // Other programs may take the core at any time. So the test makes many tries, and compares the
+  // largest count of one case with the smallest count of the other case.
   for (int attempt = 0; attempt < 100 && long_ago <= 5 * static_cast<int64_t>(just_now);
        ++attempt) {
     LoseTheCore();
@@ -101,11 +102,12 @@ class BriefNeighbour {
   std::thread neighbour_;
 };
 
-// Whether a thread still counts its core as not shared, after it has lost the core briefly and then
-// called `afterwards`.
+// Whether a thread still takes its core for its own after it has lost the core for microseconds.
+// Calls `afterwards` between the loss and the check.
 bool KeepsACoreLostBriefly(const std::function<void()>& afterwards) {
   int own = 0, shared = 1 << 30;
-  // Other programs may take the core at any time, so the test compares the extremes of many tries.
+  // Other programs may take the core at any time. So the test makes many tries, and compares the
+  // largest count of one case with the smallest count of the other case.
   for (int attempt = 0; attempt < 100; ++attempt) {
     LoseTheCore();
     shared = std::min(shared, LooksInVain());
@@ -138,9 +140,10 @@ TEST_CASE(TimeAsleepIsNotTimeWithoutTheCore) {
 }
 
 TEST_CASE(AThreadThatFoundNothingInARunStillLooksAfterIt) {
-  // A thread reads the clock at every 32nd look. Without time of its own after the run, it would
-  // give up at the first of these. A look takes 10 to 60 ns, so the time of its own is enough for
-  // some hundred looks or more, even on slow machines.
+  // A thread reads the clock at every 32nd look for work. If the time that it spent in the run
+  // counted, it would give up the first time it reads the clock after the run. But the time starts
+  // anew after the run. A look takes 10 to 60 ns, so this is enough for some hundred looks or more,
+  // even on slow machines.
   constexpr int kEnough = 100;
   int looks = 0;
   // Other programs may take the core at any time, so the test takes the best of many tries.
@@ -181,8 +184,8 @@ TEST_CASE(PinnedThreadsAreFreeAfterwards) {
   pool.SetNumThreads(1);
   pool.SetPinning(false);
   pool.SetNumThreads(4);
-  // A helper may run the operator `here`, and a helper keeps off the caller's core. So run the
-  // model until the caller itself runs this operator.
+  // A helper may run the operator `here`. The helper's mask then lacks the caller's core. So run
+  // the model until the caller itself runs this operator.
   do {
     executor.Run();
   } while (here.thread != std::this_thread::get_id());
@@ -235,8 +238,8 @@ bool SpinUntil(const std::function<bool()>& happened) {
   return true;
 }
 
-// A model of two operators that begin together. So the caller runs one, and a helper runs the
-// other.
+// A model of two operators that begin together. So the caller runs one operator, and a helper runs
+// the other operator.
 class CallerAndHelper {
  public:
   CallerAndHelper(std::function<void()> callers, std::function<void()> helpers)
@@ -265,9 +268,10 @@ class CallerAndHelper {
     CallerAndHelper* all;
   };
 
-  // Whether the caller and the helper are in their operators at the same time. Both get the same
-  // answer. The first to come waits for the other. If it waits in vain, it returns false, and then
-  // so does the operator that comes later, perhaps on the same thread.
+  // Whether the operators of the caller and of the helper run at the same time. Each of the two
+  // operators calls this function, and both get the same answer. The first operator waits for the
+  // second. If it waits too long, both operators get the answer false. The second operator may then
+  // run later, even on the same thread.
   bool Meet() {
     Meeting seen = Meeting::kNobody;
     if (!meeting_.compare_exchange_strong(seen, Meeting::kOneWaits)) {
@@ -292,7 +296,7 @@ TEST_CASE(AHelperKeepsOffTheCoreThatItsCallerWasMovedTo) {
   ThreadPool::Get().SetNumThreads(2);
   std::vector<int> helpers;
   std::atomic<bool> looked{false};
-  // The caller stays busy. A waiting caller would lend its core to a helper that has none.
+  // The caller stays busy, because a waiting caller would lend its core to a helper without a core.
   const auto callers = [&] {
     while (!looked.load()) std::this_thread::yield();
   };

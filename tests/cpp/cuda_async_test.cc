@@ -246,7 +246,8 @@ int NumWrongWithoutAWait(CudaDispatch dispatch) {
 }
 
 #ifdef __SANITIZE_THREAD__
-// ThreadSanitizer reports the race in another process, which runs only plans without a wait.
+// A race that ThreadSanitizer finds makes its process fail. So another process runs the plans from
+// which a wait is missing, and this process reads the report.
 TEST_CASE(AMissingWaitIsADataRace) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string found = " 2>&1 | grep -q 'data race'";

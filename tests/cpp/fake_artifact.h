@@ -1,4 +1,4 @@
-// An artifact whose kernels are those of `fake_kernels.cc`, and the numbers that it gives.
+// An artifact with the kernels of `fake_kernels.cc`, and the results that it must give.
 #ifndef TESTS_CPP_FAKE_ARTIFACT_H_
 #define TESTS_CPP_FAKE_ARTIFACT_H_
 

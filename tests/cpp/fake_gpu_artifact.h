@@ -1,5 +1,5 @@
-// An artifact for a GPU, whose kernels are those of `fake_gpu_kernels.cc`. The fake GPU computes
-// the same numbers as the kernels of `fake_artifact.h`.
+// An artifact for a GPU, with the kernels of `fake_gpu_kernels.cc`. The fake GPU computes the same
+// numbers as the kernels of `fake_artifact.h`.
 #ifndef TESTS_CPP_FAKE_GPU_ARTIFACT_H_
 #define TESTS_CPP_FAKE_GPU_ARTIFACT_H_
 

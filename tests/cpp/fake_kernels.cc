@@ -41,8 +41,8 @@ int (*__TVMBackendParallelLaunch)(int (*)(int, Group*, void*), void*, int) = nul
 void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = nullptr;
 int (*__TVMBackendFreeWorkspace)(int, int, void*) = nullptr;
 
-// out = 2 * in, through six workspaces, which all live at the same time. Each call asks for sizes
-// that differ from those of the call before it.
+// out = 2 * in, through six workspaces, which all live at the same time. Each call asks for other
+// sizes than the call before it.
 int __tvm_ffi_twice(void*, const Value* args, int32_t, Value*) {
   constexpr int kWorkspaces = 6;
   static std::atomic<int> calls{0};

@@ -111,7 +111,8 @@ TEST_CASE(TheLimitIsExact) {
   CHECK(tested > 50);
 }
 
-// The graph has five blocks. A block has eight independent operators, and one that reads them all.
+// The graph has five blocks. A block has eight independent operators, and an operator that reads
+// all of them.
 TEST_CASE(TheLimitIsForAllBlocksTogether) {
   std::vector<tvm_interop::Edge> edges;
   for (int block = 0; block < 5; ++block) {

@@ -28,8 +28,8 @@ class SumKernel : public tvm_interop::Kernel {
  public:
   void Run() override {
     CHECK(!inside.exchange(true));
-    // The operands are read before the result is written. So a missing wait would give the sum of
-    // the last run's values.
+    // The operands are read before the result is written. So if a wait is missing, the sum has
+    // values of the run before this run.
     long sum = add;
     for (const long* operand : operands) sum += *operand;
     *result = sum;

@@ -1,6 +1,6 @@
 // Tests the C++ header as a program uses it, and wrong uses of both headers. The program is linked
-// only to the runtime library, and not to the library's parts, because their classes have the same
-// names as the header's.
+// only to the runtime library, and not to the library's parts, because the parts have classes with
+// the same names as the classes of the header.
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -86,8 +86,8 @@ TEST_CASE(the_fullest_combined_block_runs_first) {
   Combination combination = {{&both}, {{0, 0}}, {{0, 1}}, {0}, 64};
   const ArrivalList arrivals = {{0, 1, 2}, {0, 0, 0}, {}};
   CombinedRun run = SimulateCombined(kTwoCores, combination, arrivals, 1000);
-  // The requests form a pipeline. From 0 to 10 us the first request runs, from 10 to 20 us the
-  // first and the second, and so on.
+  // The requests form a pipeline. From 0 to 10 us the first request runs. From 10 to 20 us the
+  // first and the second request run, and so on.
   const std::vector<double> ends = {20, 30, 40};
   for (int i = 0; i < 3; ++i) CHECK_EQ(run.requests[i].finished_us, ends[i]);
   CHECK_EQ(run.rounds, 4);
@@ -104,7 +104,8 @@ TEST_CASE(the_fullest_combined_block_runs_first) {
   CHECK_EQ(run.requests[1].dequeued_us, 50);
   CHECK_EQ(run.requests[2].dequeued_us, 100);
   CHECK_EQ(run.requests[2].finished_us, 120);
-  // A second and a third request follow the first. The simulation ends before the last has ended.
+  // A second and a third request follow the first request. The simulation ends before the third
+  // request has ended.
   run = SimulateCombined(kTwoCores, combination, {{0}, {0}, {{0, 0, 1}}}, 115);
   CHECK_EQ(run.requests.size(), 3u);
   CHECK_EQ(run.requests[1].arrived_us, 21);
@@ -120,7 +121,7 @@ TEST_CASE(windows_go_on_where_the_window_before_ended) {
   serving.Decide(combination);
   serving.Add({0, 1}, {0, 0});
   // At 5 us the first request runs in the first block. At 15 us it runs in the second block, and
-  // the second request, which left its queue at 1 us, runs in the first.
+  // the second request, which left its queue at 1 us, runs in the first block.
   CombinedWindow window = serving.Run(15, {0.5, 5, 14});
   CHECK_EQ(window.rounds, 2);
   CHECK_EQ(window.busy_us, 10);  // 10 us of one core, then 5 us of two cores.
@@ -128,8 +129,8 @@ TEST_CASE(windows_go_on_where_the_window_before_ended) {
   CHECK(window.observed == observed);
   CHECK_EQ(window.requests.size(), 2u);
   CHECK(std::isnan(window.requests[0].finished_us));
-  // A later decision lets at most one request out of the queue in 50 us. The combined block that
-  // runs ends first.
+  // A later decision lets at most one request out of the queue in 50 us. The combined block that is
+  // running at that time still ends by the old decision.
   const ServedProgram first = Parts({10}), second = Parts({10});
   serving.Decide({{&first, &second}, {{0, 1}}, {{0, 0}}, {50}, 64});
   serving.Add({16, 17}, {0, 0});

@@ -40,7 +40,7 @@ class Kernel:
     as_written, scheduled: the kernel before and after it is scheduled for a GPU. The scheduled
         kernel may have workspaces as additional parameters at the end.
     inputs, outputs: the types of the parameters of `as_written`, inputs first.
-    alike: the number of kernels of the model that are equal to this one, including this one.
+    alike: the number of equal kernels in the model, including this kernel.
     """
 
     name: str
@@ -113,7 +113,7 @@ def check_kernel(
 
     Parameters
     ----------
-    code: the source and launches to execute instead of those that TVM generates.
+    code: the source and launches to execute; by default TVM generates them.
     sanitize: whether accesses outside of tensors and arrays are found.
 
     Raises
@@ -163,7 +163,7 @@ def _references(kernel: Kernel, library: Path) -> Iterator[Any]:
     """NumPy's version of a kernel if there is one, then a plain build of the kernel.
 
     NumPy's functions have special cases of their own. So a kernel counts as wrong only if it also
-    differs from the plain build. The check of kernels that ship has the same rule.
+    differs from the plain build. `tvm_interop.kernels.check` has the same rule.
     """
     if "bfloat16" not in (*kernel.inputs, *kernel.outputs):  # NumPy cannot interpret these.
         evaluated = numpy_kernel(kernel.as_written)

@@ -77,7 +77,7 @@ class EmulatedKernel:
     ) -> str:
         """Run the kernel, as `tvm_interop.kernels.check.RunsFenced` describes.
 
-        The sanitizers are the fences, so `before_fence` has no effect.
+        `before_fence` has no effect, because sanitizers find the accesses outside of tensors here.
         """
         said = self._run(tensors, results, fill)
         self.failed |= bool(said)

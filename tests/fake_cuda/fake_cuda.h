@@ -1,6 +1,6 @@
 // A fake CUDA that needs no GPU: the declarations that the fake libraries share. Memory is the
-// host's. Every call is logged. A checker reads the log, and says whether a GPU could choose
-// another order with wrong results.
+// host's. Every call is logged. A checker reads the log, and says whether a GPU could do the work
+// in another order that gives wrong results.
 //
 // There are two ways to do work. By default, the calling thread does the work of a call at once,
 // before the call returns. If the environment variable FAKE_CUDA_ASYNC has a number, the number is
@@ -212,8 +212,9 @@ int RuntimeCall(const char* name, Body&& body) {
 // may call the fake CUDA meanwhile.
 int AwaitAll(const Moments& moments);
 
-// Refuses a call that "may be unsafe" during a capture, and invalidates the capture, if this thread
-// has a capture that is not relaxed, or if any thread has a global capture.
+// Called for a call that "may be unsafe" during a capture. Refuses the call if this thread has a
+// capture that is not relaxed, or if any thread has a global capture. The capture then becomes
+// invalid.
 int RefuseWhileCapturing();
 
 // Why nothing can be put on a stream now: it is destroyed, its capture is invalid, or it is the

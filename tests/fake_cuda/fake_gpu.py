@@ -82,9 +82,10 @@ def algorithm_times(ms: Mapping[int, float]) -> AbstractContextManager[None]:
 def _algorithms_with(
     functions: Sequence[Any], settings: Mapping[int, Any], normal: Any
 ) -> Iterator[None]:
-    """Context in which `functions` have given each algorithm its entry in `settings`.
+    """Context in which each algorithm has the setting that `settings` holds for it.
 
-    At the end, they give each of these algorithms the setting `normal`.
+    A function of `functions` sets the setting of one algorithm. At the end, each of these
+    algorithms gets the setting `normal`.
     """
 
     def set_all(settings: Mapping[int, Any]) -> None:

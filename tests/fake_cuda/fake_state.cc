@@ -139,8 +139,8 @@ int AwaitAll(const Moments& moments) {
   return state.failure;
 }
 
-// `cudaStreamLegacy` is 1 and `cudaStreamPerThread` is 2. Here both are the default stream, which
-// waits for more work than a thread's own default stream does.
+// `cudaStreamLegacy` is 1 and `cudaStreamPerThread` is 2. Here both stand for the default stream.
+// It waits for more work than CUDA's default stream of a single thread does.
 Stream* Resolve(void* stream) {
   constexpr intptr_t kLastSpecial = 2;
   return reinterpret_cast<intptr_t>(stream) <= kLastSpecial

@@ -420,7 +420,7 @@ class _Checker:
 
 
 def _unnamed(touched: OpAccesses) -> OpAccesses:
-    """`touched` without the names of values."""
+    """The accesses in `touched`, without the names of their values."""
     reads = tuple(replace(access, value="") for access in touched.reads)
     return OpAccesses(reads, tuple(replace(access, value="") for access in touched.writes))
 

@@ -48,7 +48,7 @@ def program_on(graph: OpGraph) -> Program:
 
 
 def effects_of(program: Program) -> dict[str, Callable[..., None]]:
-    """A function for each operator, by name. It halves the sum of the inputs and adds the index.
+    """A function for each operator, by name. Each halves the sum of its inputs and adds an index.
 
     The index is the operator's own index in the program.
     """

@@ -37,7 +37,8 @@ KILLED = "library-cases"
 
 
 def python_of_gpu_machines() -> Path:
-    """Python 3.12 as on the machines with GPUs, if it is installed, or else this Python."""
+    """The path of Python 3.12, which machines with GPUs have, or of this Python if 3.12 is
+    missing."""
     installed = [Path(path) for path in [shutil.which("python3.12")] if path]
     for python in [*installed, *Path.home().glob(".pyenv/versions/3.12*/bin/python3.12")]:
         if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0:
@@ -73,7 +74,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Path:
 
 
 def start(bundle: Path, python: Path, *options: str) -> subprocess.Popen[str]:
-    """Start `run.sh` as on another machine: nothing of this repository is on a path."""
+    """Start `run.sh` as on another machine: no search path leads to this repository."""
     fake = fake_cuda_folder()
     ours = ("PYTHON", "TVM_", "LD_LIBRARY_PATH", "UNDER_FAKE_CUDA")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}

@@ -12,8 +12,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSIDE = sorted((Path(__file__).parent / "inside").glob("test_*.py"))
-# One process runs all of these files, which saves the time to start the others. The tests in them
-# do not depend on what ran before.
+# One process runs all of these files, which saves the time to start more processes. The tests in
+# these files do not depend on earlier tests.
 TOGETHER = (
     "test_asynchronous",
     "test_biased_measuring",
@@ -36,7 +36,7 @@ TOGETHER = (
 # Each other file needs a new process. Some of them expect that no earlier test has chosen an
 # algorithm.
 ALONE = [path for path in INSIDE if path.stem not in TOGETHER]
-# These tests do not depend on times, so they also hold if the fake CUDA works asynchronously.
+# These tests do not depend on times, so they also pass if the fake CUDA works asynchronously.
 WITHOUT_TIMES = [path for path in INSIDE if path.stem in ("test_conformance", "test_two_gpus")]
 SLOW = [path for path in INSIDE if "mark.slow" in path.read_text()]
 

@@ -66,7 +66,7 @@ def one(sources: list[dict[str, bytes]], rng: random.Random) -> bytes:
 
 
 def main() -> int:
-    """Run until all inputs were read; return 1 if one was a defect."""
+    """Run until all inputs were read; return 1 if the reader had a defect."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("reader", type=Path)
     parser.add_argument("--inputs", type=int, default=100_000)

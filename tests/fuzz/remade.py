@@ -137,7 +137,7 @@ def check(data: bytes) -> bool:
 
 
 def _run(artifact: Artifact, whole: Artifact, shape: int) -> None:
-    """Run each plan of `artifact`, which is the shape with the number `shape` of `whole`."""
+    """Run each plan of `artifact`, which is the part of `whole` for shape number `shape`."""
     kernels = _our_kernels()[artifact.machine_code()]
     for plan in (artifact.usable_plan(), artifact.fallback):
         if plan is not None and _is_small(plan):

@@ -1,6 +1,6 @@
 """Tests the recorded results of `benchmarks.block_simulation` against the papers and the code.
 
-Computing all of them again would take minutes, so quick parts stand for the whole.
+To compute all results again would take minutes. So the tests compute only a few of them again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_the_fit_has_the_recorded_error() -> None:
 
 
 def test_the_recorded_times_are_near_the_papers() -> None:
-    """The times of networks that no parameter was fitted to have a mean error below an eighth."""
+    """No parameter was fitted to these networks. Their times have a mean error below an eighth."""
     assert {(row["network"], row["form"]): row["paper_ms"] for row in RECORDED["ios"]} == {
         (name, form): ms
         for name in PAPER_MS

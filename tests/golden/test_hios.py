@@ -80,7 +80,7 @@ def test_figure_5():
 
 
 def test_a_deadlock_along_the_gpus_is_refused():
-    """The graph has no circle, but the orders on the GPUs make one.
+    """The graph has no circle. Together with the orders on the two GPUs, it has a circle.
 
     `a` and `b` start together. `b` waits for `c`, `c` for `d`, and `d` for `a`.
     """

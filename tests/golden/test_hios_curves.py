@@ -32,7 +32,7 @@ and differ from them by 3% to 4%.
 
 
 def test_the_benchmark_starts_in_a_process_of_its_own() -> None:
-    """In this process, other tests have loaded the native library already."""
+    """In the tests' own process, the native library is loaded already, which could hide a fault."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.hios_curves", "--help"],
         capture_output=True, text=True, check=False,

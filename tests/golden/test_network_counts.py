@@ -1,8 +1,8 @@
 """Tests counts of the papers' networks: Table IV of LIOS, Table 2 of IOS, and derived figures.
 
-The greedy stages and the figures of Nimble's algorithm are those of the papers' own graphs.
-Nimble's figures are the fewest edges that keep the order, the largest matching on these edges,
-syncs (edges - matching) and chains (operators - matching).
+The greedy stages and the figures of Nimble's algorithm come from the papers' own graphs. Nimble's
+figures are the fewest edges that keep the order, the largest matching on these edges, syncs (edges
+- matching) and chains (operators - matching).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_nimble(name: str, edges: int, matched: int, chains: int, syncs: int) ->
 
 @pytest.mark.parametrize(("name", "ops", "width"), [("squeezenet", 6, 3), ("inception_v3", 11, 6)])
 def test_blocks_of_the_paper(name: str, ops: int, width: int) -> None:
-    """The width, and the number of operators of one block, are those of Table 1 of IOS."""
+    """The graph's width and the number of operators of one block are as in Table 1 of IOS."""
     graph = operator_graph(name)
     assert graph.width == width
     assert ops in {len(block) for block in graph.blocks()}

@@ -50,7 +50,8 @@ def run(library: Path) -> None:
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Run the kernel of the library in `arguments`, or of one that is compiled for this GPU."""
+    """Run the kernel of the library that `arguments` names. Without a name, compile it for this
+    GPU."""
     if arguments:
         run(Path(arguments[0]))
         return

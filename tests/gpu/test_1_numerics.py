@@ -1,4 +1,4 @@
-"""First tests on a GPU: numbers are compared with onnxruntime's, with changing inputs."""
+"""First tests on a GPU: results for changing inputs are compared with onnxruntime's results."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ import tvm_interop
 def run_onnxruntime(
     model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], *, rewrites: bool = True
 ) -> dict[str, np.ndarray]:
-    """Outputs of `model` by name. Without `rewrites`, onnxruntime runs the operators unchanged."""
+    """Outputs of `model` by name. If `rewrites` is false, onnxruntime must not change the
+    operators."""
     return runner(model, rewrites=rewrites)(feeds)
 
 

@@ -1,4 +1,4 @@
-"""Runs real architectures one operator at a time, and compares the results with onnxruntime's."""
+"""Runs real architectures one operator at a time, and compares the results with onnxruntime."""
 
 from __future__ import annotations
 

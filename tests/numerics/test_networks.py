@@ -16,7 +16,7 @@ _SCHEDULERS: dict[str, dict[str, int]] = {
     "sequential": {},
     "greedy": {},
     "lios": {},
-    # For blocks as wide as those of NASNet-A, IOS searches for minutes. With this limit of
+    # For blocks as wide as the blocks of NASNet-A, IOS searches for minutes. With this limit of
     # transitions, it searches for seconds.
     "ios": {"max_group_ops": 1, "max_groups": 2, "max_transitions": 5_000},
 }

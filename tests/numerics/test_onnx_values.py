@@ -107,7 +107,7 @@ def test_a_size_whose_quotient_is_rounded() -> None:
 
 
 def test_axes_that_are_a_scalar() -> None:
-    """onnxruntime takes them, and JAX's exporter writes them."""
+    """JAX's exporter writes axes as a scalar, and onnxruntime accepts this."""
     assert_like_onnxruntime("Unsqueeze", [f32(2, 3), np.int64(1)], (1,))
 
 
@@ -118,7 +118,7 @@ def test_a_resize_whose_unused_inputs_are_empty() -> None:
 
 
 def test_a_scale_that_is_a_rounded_quotient() -> None:
-    """A resize from 5 to 9 pixels by 1.7999999, and from 10 to 46, where one position is 7."""
+    """Resizes from 5 to 9 pixels, and from 10 to 46, with a scale that is rounded to float32."""
     attributes = {"mode": "linear", "nearest_mode": "floor"}
     for old, new in ((5, 9), (10, 46)):
         scales = np.array([1, 1, 1, new / old], np.float32)

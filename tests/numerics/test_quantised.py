@@ -69,7 +69,8 @@ class QuantisedNet(nets.Net):
 def run_both(model: onnx.ModelProto, **inputs: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return the artifact, its first output, and onnxruntime's first output.
 
-    If onnxruntime 1.32 may rewrite the model, it drops the bias of a quantised product.
+    onnxruntime gets `rewrites=False`, because onnxruntime 1.32 drops the bias of a quantised
+    product when it rewrites the model.
     """
     # The library runs every operator that it can run, whatever the measured latencies are.
     artifact = tvm_interop.compile(model, scheduler="sequential", streams=1, providers=["onednn"])
@@ -228,7 +229,7 @@ def test_a_network_stays_in_integers(caplog: pytest.LogCaptureFixture) -> None:
     assert "5 operators in int8: 2 conv2d, 1 matmul, 1 max_pool2d, 1 mean" in str(
         artifact.manifest.quantised
     )
-    # Three roundings follow each other, and each may add one step.
+    # Three roundings follow each other, and each may add an error of one step.
     assert np.abs(got - wanted).max() <= 2 * STEP * 1.001
     between = [v.dtype for v in artifact.plan.values if len(v.shape) == 4]
     # Only the input and the tensor before the sigmoid are in float32.
@@ -343,7 +344,7 @@ def test_operators_of_integers_are_read() -> None:
     y = microsoft("QGemm", [y, *step(STEP, 128), *gemm, bias, *step(STEP, 110)], "gemm", transB=1)
     model = net.model(net.op("DequantizeLinear", [y, *step(STEP, 110)], "y"), check=False)
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    # ONNX cannot infer the type of an output behind onnxruntime's own operators.
+    # ONNX does not know onnxruntime's own operators, so it cannot infer the type of the output.
     (output,) = model.graph.output
     output.CopyFrom(
         onnx.helper.make_tensor_value_info(output.name, onnx.TensorProto.FLOAT, (1, 10))

@@ -153,7 +153,8 @@ def test_the_fourier_transform_of_an_infinity_is_no_fault() -> None:
 
 
 def test_a_recurrent_layer_keeps_the_nan_of_opposite_infinities() -> None:
-    """Where there is a bias, onnxruntime bounds its sum with NaN, which makes it a number."""
+    """The sum of opposite infinities is NaN. But with a bias, onnxruntime clips the NaN to a
+    number."""
     model = model_of("""g (float[1,1,2] x) => (float[1,1,1,1] y)
         <float[1,4,2] w = {1, -1, 1, -1, 1, -1, 1, -1}, float[1,4,1] r = {1, 1, 1, 1},
          float[1,8] b = {1, 1, 1, 1, 1, 1, 1, 1}>
@@ -165,7 +166,7 @@ def test_a_recurrent_layer_keeps_the_nan_of_opposite_infinities() -> None:
 
 
 def test_zeros_less_their_mean_are_0_and_not_nan() -> None:
-    """ONNX adds 1e-9 to the deviation, and onnxruntime divides 0 by 0."""
+    """The deviation of zeros is 0. ONNX adds 1e-9 to it, but onnxruntime divides 0 by 0."""
     model = model_of(
         "g (float[1,1,2,2] x) => (float[1,1,2,2] y) { y = MeanVarianceNormalization(x) }"
     )
@@ -192,7 +193,7 @@ def test_all_values_become_outputs_once() -> None:
 @pytest.mark.parametrize(
     ("size", "start", "end", "step", "wanted"),
     [
-        (1, -3, -(2**31), -1, [0]),  # Unlike Python's x[-3::-1], which is empty here.
+        (1, -3, -(2**31), -1, [0]),  # In Python, x[-3::-1] would be empty.
         (3, -5, -9, -1, [0]),
         (3, 9, -9, -2, [2, 0]),
         (3, 2, 9, -1, []),

@@ -136,8 +136,8 @@ class _GathersOfInputs(torch.nn.Module):
 
 
 def test_indices_stay_within_dimensions_that_are_given_later() -> None:
-    # The program does not contain the sizes. If indices had no limits, the kernel would read memory
-    # 4 MB beyond the table.
+    # The program does not contain the sizes of the table and of the indices. If indices had no
+    # limits, the kernel would read memory 4 MB beyond the table.
     table, at = torch.arange(20.0).reshape(4, 5), torch.tensor([0, 1, 2])
     rows, some = torch.export.Dim("rows", min=2, max=64), torch.export.Dim("some", min=2, max=64)
     program = torch.export.export(
@@ -166,7 +166,7 @@ def test_indices_stay_within_dimensions_that_are_given_later() -> None:
 
 
 class _Step(torch.nn.Module):
-    """A network with a branch for long inputs, which a program of `torch.export` does not have."""
+    """A network with a branch for long inputs. A program of `torch.export` has lost this branch."""
 
     def forward(self, past: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return mask * (3.0 if past.shape[0] > 16 else 1.0) + past.sum()

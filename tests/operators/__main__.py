@@ -53,7 +53,8 @@ def selected(names: list[str], every: int = 1, only: str = "") -> list[Trial]:
 
 
 def watched(todo: list[Trial], arguments: list[str], log: Path) -> list[tuple[str, str]]:
-    """The verdict and the log's line for each trial. If a process crashes, another continues."""
+    """The verdict and the log's line for each trial. If a process crashes, another process
+    continues."""
     log.touch()
     while True:
         command = [sys.executable, "-m", "tests.operators", *arguments, "--child", str(log)]

@@ -102,7 +102,7 @@ TYPES = (*FLOATS, *INTEGERS, "bool")
 
 
 def edges(dtype: str) -> np.ndarray:
-    """Numbers at the limits of a type, and some numbers between."""
+    """Numbers at the limits of a type, and some numbers between the limits."""
     if dtype == "bool":
         return np.array([True, False, False, True, True])
     if "int" in dtype:

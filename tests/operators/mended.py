@@ -81,7 +81,7 @@ def _resized() -> Iterator[Case]:
 
 
 def _sampled() -> Iterator[Case]:
-    """Samples at NaN, far outside, and in the middle between two elements."""
+    """Samples at the position NaN, far outside of the image, and midway between two elements."""
     image = numbers("float32", 1, 2, 5, 6)
     between = np.stack(np.meshgrid((2 * np.arange(-4, 12) + 1) / 6 - 1, [0.2, _NAN]), -1)
     far = np.array([[[7.3, -5.2], [-21, 40.5], [1e9, 0], [0.1, -3e8]]])

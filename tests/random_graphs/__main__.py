@@ -77,7 +77,7 @@ def child(first: int, last: int, log: Path, *, ranges: bool) -> int:
 
 
 def run(seeds: list[int], log: Path, until: float, *, ranges: bool = False) -> int:
-    """Judge the graphs of the first consecutive seeds in one process. Return how many are done."""
+    """Judge graphs in one process, up to the first gap in `seeds`. Return how many are done."""
     ends = (i for i in range(1, len(seeds)) if seeds[i] != seeds[0] + i or i == _TOGETHER)
     count = next(ends, len(seeds))
     before = len(read(log))

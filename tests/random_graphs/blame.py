@@ -57,11 +57,12 @@ def with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
 def blamed(model: onnx.ModelProto, feed: Arrays, computed: Arrays) -> dict[str, Any]:
     """The nodes at fault. `computed` has our results of `with_all_outputs`.
 
-    `wrong`: we agree with neither onnxruntime nor the reference, or we disagree with the one that
-    is right by ONNX's text. `unclear`: we agree with one of them, and it is not decided which one
-    is right. `settled`: we agree with the right one. `rounded`: the error of a normalisation is
-    explained by the rounding of its inputs. `unjudged`: neither runs the node, not even in other
-    types. A result that ONNX leaves open is not a fault.
+    The oracles are onnxruntime and ONNX's reference. `wrong`: we agree with neither oracle, or we
+    disagree with the oracle that is right by ONNX's text. `unclear`: we agree with one oracle, and
+    it is not decided which oracle is right. `settled`: we agree with the oracle that is right.
+    `rounded`: the error of a normalisation is explained by the rounding of its inputs. `unjudged`:
+    neither oracle runs the node, not even in other types. A result that ONNX leaves open is not a
+    fault.
     """
     known = {**constants_of(model), **feed, **computed}
     opset = next(opset.version for opset in model.opset_import if not opset.domain)
@@ -124,8 +125,9 @@ def _kind(verdicts: Mapping[str, bool], right: str) -> str:
 def left_open(node: onnx.NodeProto, given: Arrays) -> bool:
     """Whether ONNX does not define the result.
 
-    A number does not fit into the integer type of a cast, or an infinity enters a Fourier
-    transform: whether its product with a sine that is nearly 0 is NaN depends on the algorithm.
+    There are two such cases. A number does not fit into the integer type of a cast. Or the input of
+    a Fourier transform is infinite: the algorithm decides whether it is multiplied by 0, which
+    gives NaN, or by a number near 0.
     """
     if node.op_type == "DFT":
         return not _all_finite(given)

@@ -28,12 +28,12 @@ SCHEDULERS = ("nimble", "greedy", "opara", "heft", "lios")
 def judged(seed: int) -> dict[str, Any]:
     """The verdict on the graph of this seed, as a line of the log.
 
-    `bits`: two schedules give different bits. `wrong`: a node gives neither the result of
-    onnxruntime nor of the reference for our inputs, or each node is right and the fused kernels of
-    the graph are not. `unclear`: a node agrees with one oracle. `settled`: it agrees with the
-    oracle that is right by ONNX's text. `noise`: rounding explains the difference. `rounded`:
-    rounding explains the difference of a normalisation alone. `unjudged`: neither oracle runs these
-    nodes, and the other nodes are judged. `refused`: our error. `raw`: any other error.
+    `bits`: two schedules give different bits. `wrong`: for our inputs, a node gives neither the
+    result of onnxruntime nor the result of the reference; or each node is right, and the fused
+    kernels of the graph are wrong. `unclear`: a node agrees with one oracle. `settled`: it agrees
+    with the oracle that is right by ONNX's text. `noise`: rounding explains the difference.
+    `rounded`: rounding explains the difference of a normalisation alone. `unjudged`: neither oracle
+    runs these nodes, and the other nodes are judged. `refused`: our error. `raw`: any other error.
     """
     began = time.monotonic()
     graph = random_graph(seed)
@@ -135,7 +135,8 @@ def natively(artifact: Artifact, feeds: Sequence[Arrays], seed: int) -> list[Arr
 
 
 def moved(array: np.ndarray, elements: int) -> np.ndarray:
-    """A copy of `array` that begins `elements % 16` elements behind a multiple of 64 bytes."""
+    """A copy of `array` that begins `elements % 16` elements after an address that is a multiple of
+    64."""
     begin = elements % 16
     memory = aligned_empty((begin + array.size,), array.dtype)
     copy = memory[begin:].reshape(array.shape)

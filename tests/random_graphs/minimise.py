@@ -26,7 +26,7 @@ _DEEPEST = 8
 def smallest(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]] | None:
     """A small model that fails, from the graph of this seed, and its inputs. None if there is none.
 
-    Its shapes are those of the graph.
+    The small model has the same shapes as in the graph.
     """
     graph = random_graph(seed)
     model, feed = graph.build(), graph.feeds(seed * 7)
@@ -79,7 +79,7 @@ def piece_before(
 
 
 def is_wrong(model: onnx.ModelProto, feed: dict[str, np.ndarray], name: str) -> bool:
-    """Whether neither onnxruntime nor the reference agrees with us."""
+    """Whether both onnxruntime and the reference disagree with us."""
     (got,) = computed(model, feed, providers=None)
     wanted = [oracle(model, feed) for oracle in (by_onnxruntime, by_reference)]
     return not any(alike(got, found[name]) for found in wanted if found is not None)

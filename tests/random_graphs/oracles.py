@@ -35,7 +35,7 @@ class Slice(OpRun):  # type: ignore[misc]
     """`Slice` as ONNX's text defines it.
 
     If it steps backwards, a start before the first element means the first element. The reference
-    slices as Python does, and then takes nothing.
+    slices as Python does, and then the slice is empty.
     """
 
     def _run(

@@ -26,11 +26,11 @@ _JOINED = 1e-3
 def judged(seed: int) -> dict[str, Any]:
     """The verdict on the graph of this seed, as a line of the log.
 
-    `wrong`: for some size the result differs from onnxruntime's, or a row of a batch differs from
-    the row alone although the artifact says that a server may join rows. `noise`: rounding explains
-    the difference. `unclear`, `settled`, `rounded`: as for graphs without ranges, found by looking
-    at each node for the size at which the results differ. `refused`: our error. `raw`: any other
-    error. `unjudged`: onnxruntime does not run the graph for any of the sizes.
+    `wrong`: for some size our result differs from onnxruntime's result, or a row gives another
+    result in a batch than alone although the artifact says that a server may join rows. `noise`:
+    rounding explains the difference. `unclear`, `settled`, `rounded`: as for graphs without ranges,
+    found by looking at each node for the size at which the results differ. `refused`: our error.
+    `raw`: any other error. `unjudged`: onnxruntime does not run the graph for any of the sizes.
     """
     began = time.monotonic()
     graph = SymbolicGraph(seed)

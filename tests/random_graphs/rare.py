@@ -1,4 +1,4 @@
-"""Makes rare operators of random graphs, and usual ones with rare types and attributes."""
+"""Makes rare operators of random graphs, and usual operators with rare types and attributes."""
 
 from __future__ import annotations
 

@@ -130,7 +130,8 @@ class Subgraphs(Builder):
     ) -> str:
         """Add operators of a subgraph, and return the name of their result.
 
-        They may read values of the graph around it, which have the same type and shape.
+        The operators may read values of the graph around the subgraph, which have the same type and
+        shape.
         """
         for _ in range(int(self.r.integers(1, 4))):
             out, other = self.name("b"), self.pick(lambda v: v[1] == dt and v[2] == tuple(s))

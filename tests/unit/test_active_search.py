@@ -136,7 +136,9 @@ def test_the_stages_chosen_are_measured_again() -> None:
 
 
 def test_rounds_of_drawn_stages_are_no_failed_attempts() -> None:
-    """No stage saves time. Three attempts must follow the three rounds of drawn stages."""
+    """On this device no stage saves time. The search measures randomly drawn stages for three
+    rounds. These rounds do not count among the three rounds without a gain after which the search
+    ends."""
 
     class NothingGains(ContendedDevice):
         def stage(self, groups: Sequence[Sequence[int]]) -> float:
@@ -282,7 +284,7 @@ def test_compile_with_learned_latencies(tmp_path: Path) -> None:
     measured = several([r.groups for r in on_two_streams if r.groups is not None])
     whole = {name.partition("[")[0] for name in artifact.schedule.op_names if "[" in name}
     assert 0 < measured <= 30 + len(whole)
-    # The second compilation gets the latencies of the first, so it chooses the same kernels.
+    # Both compilations use the same latencies, so they choose the same kernels.
     other = tvm_interop.compile(inception_like(), scheduler="sequential", latency_db=path)
     assert bits(artifact) == bits(other)
 

@@ -104,8 +104,8 @@ def test_a_missing_library(
     monkeypatch.setattr(f"{libraries}.library_version", lambda name: None)
     monkeypatch.setattr(f"{libraries}.why_missing", lambda name: "nobody installed it")
     artifact = load_in_both(path)
-    # The native library would find oneDNN, which this process has loaded. Once the manifest has
-    # been assigned, Python opens the artifact instead.
+    # This process has loaded oneDNN, so the native library would still find oneDNN. After an
+    # assignment to the manifest, Python opens the artifact without the native library.
     artifact.manifest = artifact.manifest
     with caplog.at_level("WARNING", logger="tvm_interop"):
         without = GraphModule(artifact)
@@ -414,7 +414,7 @@ def npz(**members_: bytes) -> bytes:
 
 
 def test_weights_of_version_1_that_claim_more(tmp_path: Path) -> None:
-    """The header of an array claims terabytes. No memory is allocated for it."""
+    """The header of an array claims terabytes. No memory may be allocated for the array."""
     old = unpacked("version_1_tvm", tmp_path)
     weights = [v for v, e in enumerate(load_in_both(old).plan.values) if e.storage == "weight"]
     header = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Tests that plans with wrong addresses or unwritten bytes are refused by name."""
+"""Tests that plans with wrong addresses or unwritten bytes are refused by errors with names."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def few_scores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Model(nets.Net):
-    """A network of one attention, whose parts tests change."""
+    """A network with one attention. Tests change parts of this attention."""
 
     def attend(
         self,

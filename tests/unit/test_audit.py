@@ -1,4 +1,5 @@
-"""Tests that the audit of dependencies distinguishes known vulnerabilities from no answer."""
+"""Tests that the audit of dependencies tells known vulnerabilities from a service without
+answer."""
 
 from __future__ import annotations
 

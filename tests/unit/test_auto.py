@@ -69,7 +69,8 @@ def test_the_prediction_decides_where_nothing_is_measured(slowdown, kind):
 
 def test_sequential_wins_where_nothing_helps():
     class OneCore(LatencyModel):
-        """A device with one core. Groups take a little longer side by side than in turn."""
+        """A device with one core. Groups take a little longer side by side than one after the
+        other."""
 
         def op(self, op):
             return float(US[op])
@@ -99,7 +100,8 @@ def test_schedules_run_only_if_they_may_gain():
     def made(latency, graph=GRAPH, **options):
         return schedule(graph, "auto", latency, streams=2, evaluate=never, **options).stats
 
-    # Each stage of two groups takes as long as all its operators in turn, so no stage gains.
+    # Each stage of two groups takes as long as its operators one after the other, so no stage gains
+    # time.
     ladder = OpGraph.from_edges(4, [(0, 2), (1, 3)])
     stats = made(Contended([1.0, 1.0, 1.0, 1.0], 1.0), ladder, baseline=in_pairs(ladder))
     assert (stats["winner"], stats["no_hope"], stats["not_run"]) == ("sequential", True, False)
@@ -130,8 +132,8 @@ def test_a_network_that_keeps_all_streams_busy_is_not_searched():
     assert len(found(4.0, 0.0)["predicted_us"]) > 1  # The network is short, so searching is quick.
     slowed_down = found(4000.0, 0.2, lambda made: itertools.repeat([100] * len(made)))
     assert len(slowed_down["predicted_us"]) > 1
-    # In a chain, only the parts of one operator can run side by side. So no search can gain,
-    # however much the parts slow each other down.
+    # In a chain, only the parts of one operator can run side by side. So no search can find a
+    # faster schedule, however much the parts slow each other down.
     ladder = OpGraph.from_edges(4, [(0, 2), (0, 3), (1, 2), (1, 3)])
     assert list(found(4000.0, 0.2)["predicted_us"]) == ["sequential"]
 
@@ -192,7 +194,7 @@ def test_the_winner_is_confirmed_by_rounds_that_did_not_choose_it():
 
 
 def test_who_is_far_behind_takes_no_part_in_further_rounds():
-    """Two finalists are equally fast, so these two run in more rounds than the slower ones."""
+    """Two finalists are equally fast, so these two run in more rounds than the slower finalists."""
     seen = []
 
     def evaluate(schedules):
@@ -235,7 +237,7 @@ def test_the_choice_among_equals_ends():
 def test_the_time_of_finalists_that_were_dropped_counts():
     """In the first rounds, a slow finalist takes more than the two seconds for the choice.
 
-    It is dropped, but its time counts. So the choice ends when it next looks at the clock.
+    This finalist is dropped, but its time counts. So the choice ends when the clock is read next.
     """
     counts = []
 

@@ -132,7 +132,7 @@ def test_a_manifest_that_lies_is_refused(
     )
     with pytest.raises(ArtifactError, match=said):
         artifact.save(tmp_path / "net.tar")
-    # A file from elsewhere may have wrong sizes, so write one without the check of sizes.
+    # A file from elsewhere may have wrong sizes. So write such a file, without the check of sizes.
     monkeypatch.setattr("tvm_interop.artifact.writing.check_batch_sizes", lambda *_: None)
     artifact.save(tmp_path / "net.tar")
     monkeypatch.undo()

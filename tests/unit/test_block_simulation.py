@@ -33,7 +33,7 @@ def kernel(
 def side_by_side(gpu: BlockGpu, *kernels: BlockKernel) -> list[tuple[float, float]]:
     """Start and end of independent kernels on streams of their own, launched in this order.
 
-    Times are rounded to nine digits behind the point.
+    Times are rounded to nine digits after the point.
     """
     graph = OpGraph.from_edges(len(kernels), [])
     streams = tuple((op,) for op in range(len(kernels)))
@@ -200,7 +200,7 @@ GPUS = st.builds(
 
 
 def drawn(data: st.DataObject, kernels: st.SearchStrategy[BlockKernel]) -> Any:
-    """A random graph, a kernel for each operator, a schedule of Opara's, and a GPU."""
+    """A random graph, a kernel for each operator, a schedule by Opara, and a GPU."""
     graph = layered(data.draw(st.integers(1, 12)), data.draw(st.integers(0, 999)))
     of_ops = [[data.draw(kernels)] for _ in range(graph.num_ops)]
     rng = random.Random(data.draw(st.integers(0, 999)))
@@ -266,9 +266,9 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
     assert run.makespan_us == pytest.approx(sum_us + (graph.num_ops - 1) * gpu.gap_us)
 
 
-# The draws are the same each time. Two multiprocessors may hold equal blocks that began at
-# different times. The two simulations that are compared may then choose different multiprocessors.
-# Random draws once led to such a case.
+# The draws are the same each time. With other draws, two multiprocessors once held equal blocks
+# that had begun at different times. The two simulations that are compared then chose different
+# multiprocessors.
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(

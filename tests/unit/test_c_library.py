@@ -1,4 +1,5 @@
-"""Tests functions for which TVM's own formulas are wrong near zero, or fail in vectors."""
+"""Tests functions for which TVM's own formulas are wrong near zero, or fail in vectorised
+kernels."""
 
 from __future__ import annotations
 

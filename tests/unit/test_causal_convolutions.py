@@ -1,4 +1,4 @@
-"""Tests the proof that in causal convolutions padded positions change nothing before them."""
+"""Tests the proof that padding after a sequence does not change results of causal convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that kernels of libraries are checked before they ship, like TVM's kernels."""
+"""Tests that kernels of libraries are checked before artifacts use them, like TVM's kernels."""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ def random_access(rng, tensor):
 
 
 def shares_of(whole):
-    """Two operators that replace `whole`. Each of them writes one share of its outputs."""
+    """Two operators that take the place of `whole`. Each writes one share of the outputs of
+    `whole`."""
     for i in range(2):
         writes = tuple(msgspec.structs.replace(w, share=(i, 2)) for w in whole.writes[:1])
         yield op(f"{whole.name}[{i}]", f"part{i}", whole.reads, writes, whole.waits)

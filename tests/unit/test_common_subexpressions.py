@@ -1,4 +1,4 @@
-"""Tests that equal operators are computed once, and that different ones stay."""
+"""Tests that equal operators are computed once, and that different operators stay separate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tests `compile`: which schedule ships, which input is refused, and which files are written."""
+"""Tests `compile`: which schedule an artifact gets, which input is refused, which files are
+written."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ def sequential() -> np.ndarray:
     return result(tvm_interop.compile(inception_like(), scheduler="sequential"))
 
 
-# Schedulers that merge operators, so that bits differ from sequential execution's. See
-# `test_ios_merge`.
+# Schedulers that merge operators. Their results have other bits than sequential execution gives.
+# See `test_ios_merge`.
 MERGING = {"ios-merge", "ios-both"}
 
 

@@ -73,7 +73,8 @@ def test_parts_lie_one_after_the_other() -> None:
 
 
 def test_a_concatenation_within_another() -> None:
-    """A concatenation is a part of another one. A reshape of a part moves with the part."""
+    """A concatenation is a part of another concatenation. A reshape of a part moves with the
+    part."""
     values = [
         image("x", 1),
         image("a", 2),

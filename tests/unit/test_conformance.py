@@ -70,7 +70,7 @@ def farm() -> Iterator[Farm]:
 class TestServer(InstanceSuite):
     @pytest.fixture(autouse=True)
     def both_servers_free(self, farm: Farm) -> None:
-        gc.collect()  # Instances of the last test give their servers back.
+        gc.collect()  # Frees the servers of the previous test.
         farm.wait_for(2)
 
     @pytest.fixture

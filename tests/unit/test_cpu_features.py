@@ -44,7 +44,7 @@ def test_flags_become_llvm_features() -> None:
 
 
 def test_llvm_knows_every_name() -> None:
-    """LLVM ignores the name of an unknown feature, so the kernels would be slow."""
+    """LLVM ignores the name of an unknown feature. So a wrong name would make kernels slow."""
     everything = sorted(set(cpu_features._X86_64.values()))
     target = tvm.target.Target(
         {

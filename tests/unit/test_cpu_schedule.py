@@ -344,7 +344,7 @@ def is_register_tiled(func: tirx.PrimFunc) -> bool:
 def test_cases_cover_both_orders_of_loops() -> None:
     """Some cases have more pixels than channels, and some have fewer.
 
-    Both occur with windows of width 1 and with wider windows.
+    Both kinds of cases occur with windows of width 1 and with wider windows.
     """
     seen = set()
     for data, weight, _ in CONVOLUTIONS.values():

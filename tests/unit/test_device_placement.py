@@ -174,8 +174,8 @@ def test_parts_of_a_tensor_on_two_gpus() -> None:
         "r to cuda:0": ("cuda:1", ["r"], ["r@cuda:0"], ["R"]),
         "Y": ("cuda:0", ["pq", "r@cuda:0"], ["y"], ["r to cuda:0"]),
     }
-    # If the other GPU reads the whole tensor, it is copied there. A part that is read by itself
-    # stays.
+    # If the other GPU reads the whole tensor, the tensor is copied there. A part that is read by
+    # itself stays on its GPU.
     assert described(split([[0, 1], [2, 3]], [0, 1], program)) == {
         "P": ("cuda:0", ["x"], ["p"], []),
         "Q": ("cuda:0", ["x"], ["q"], []),
@@ -251,7 +251,8 @@ def test_a_dropped_wait_of_a_copy() -> None:
 
 
 def test_a_buffer_used_again_while_a_copy_still_reads_it() -> None:
-    """A copy runs on another stream than its source, whose stream cannot know when it ends."""
+    """A copy runs on a stream of its own. The stream of its source cannot tell when the copy
+    ends."""
     values = [Value(name, (16, 16), "float32") for name in ("x", "a", "p", "b", "y", "z")]
     operators = [
         Operator("A", "k", (0,), (1,)),

@@ -1,4 +1,4 @@
-"""Tests that processes end in order if they end or fork while they hold models."""
+"""Tests that processes end without a fault if they end or fork while they hold models."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def ended(program: str, *folders: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("turn", range(3))
 def test_daemon_threads_may_run_models_when_the_process_ends(turn: int) -> None:
-    """In turn 0, TVM also imports PyTorch, as it does in the processes of users."""
+    """In the first turn, TVM also imports PyTorch, as it does in the processes of users."""
     done = ended(DAEMONS, *([STARTED] if turn else []))
     assert done.returncode == 0, done.stderr
 

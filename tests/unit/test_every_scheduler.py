@@ -43,9 +43,9 @@ def random_graph(seed):
 
 @pytest.mark.parametrize("name", schedulers())
 def test_every_schedule_is_valid(name):
-    """`schedule` validates the schedule.
+    """The function `schedule` already validates each schedule that it returns.
 
-    The test checks that each operator runs once, on some stream.
+    This test also checks that each operator runs once, on some stream.
     """
     for seed in range(0, GRAPHS, STEP.get(name, 1)):
         graph = random_graph(seed)

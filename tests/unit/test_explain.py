@@ -109,7 +109,8 @@ def test_differences_are_measured_again_before_they_are_told() -> None:
     table = Table([10, 10])
     wholes = Wholes(OpGraph.from_edges(["a", "b"], []), table, 2, 0.0, None, table.again)
     assert find_all(wholes)[0].verdict is Verdict.PROFITABLE
-    # Six measurements: the pair in turn and side by side, each operator on one and on all cores.
+    # Six measurements: the pair one after the other and side by side, and each operator on one core
+    # and on all cores.
     assert table.asked_again == 6
 
 
@@ -255,9 +256,10 @@ def test_an_artifact_is_measured_and_then_known(
 def test_what_a_busy_machine_measured_is_known_later(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """If latencies are measured again, they differ from the first measurement.
+    """A second measurement of the same latencies would give other numbers.
 
-    An explanation that measures and a later one without measuring must see the same latencies.
+    So an explanation that does not measure must see the latencies that an earlier explanation
+    stored.
     """
     options = CompileOptions(streams=2, latency_db=tmp_path / "l.db")
     with monkeypatch.context() as patch:
@@ -389,8 +391,8 @@ def test_in_turn_is_measured_as_a_whole() -> None:
 
     graph = OpGraph.from_edges(["a[1/2]", "a[2/2]", "b"], [])
     Wholes(graph, price, 2, 0.0, ["a", "a", None]).side_by_side([[0, 1]])
-    # The first stage runs the operators in turn: first the parts of `a` side by side, then `b`.
-    # The second stage runs them at the same time, each on one core.
+    # The first stage runs the operators one after the other: first the parts of `a` side by side,
+    # then `b`. The second stage runs them at the same time, each on one core.
     assert [[0, 2], [1]] in asked
     assert [[0, 1], [2]] in asked
 

@@ -81,7 +81,7 @@ def test_multi_gpu_measures_few_stages_and_is_nearly_as_good(options: dict[str, 
 
 
 def test_a_stage_that_only_seems_good_is_measured_before_it_ships() -> None:
-    """`greedy` takes a stage of all operators, whatever latency is predicted for it."""
+    """`greedy` chooses a stage of all operators, whatever latency is predicted for the stage."""
     graph, device = randwire(20, 3), ContendedDevice(20)
     found = found_by("greedy", graph, device, streams=2)
     stages = [stage for stage in found.concurrent_stages(graph) if sum(map(len, stage)) > 1]

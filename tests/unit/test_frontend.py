@@ -191,7 +191,7 @@ def test_operators_of_classical_machine_learning() -> None:
 
 
 def test_integers_of_4_bits() -> None:
-    """They are stored with 8 bits, and so are refused as outputs."""
+    """Integers of 4 bits are stored with 8 bits. So a model must not return them as outputs."""
     text = """<ir_version: 10, opset_import: ["" : 21]>
     g (float[2, 5] x) => (float[5, 2] y) <float step = {0.5}, int4 zero = {1}> {
         q = QuantizeLinear(x, step, zero)
@@ -336,7 +336,8 @@ def test_kernels_with_the_least_integer_as_a_constant_are_right(
 
 
 def test_a_variance_far_from_zero_keeps_its_digits() -> None:
-    """The difference of the mean of the squares and the square of the mean would lose them."""
+    """A variance that is the mean of squares minus the square of the mean would lose these
+    digits."""
     x = (np.random.default_rng(0).standard_normal((2, 3, 8, 9)) + 200).astype(np.float32)
     (got,) = computed(*one_node("MeanVarianceNormalization", [x], opset=13))
     centred = x - x.mean((0, 2, 3), keepdims=True, dtype=np.float64)

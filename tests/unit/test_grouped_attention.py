@@ -113,7 +113,7 @@ Attended = tuple[Case, dict[str, object]]
 
 
 def check(*nodes: Attended) -> None:
-    """Compare all results of these nodes with onnxruntime's. One model holds all of them."""
+    """Compare all results of these nodes with onnxruntime. One model holds all nodes."""
     whole, feed, errors = None, {}, []
     for i, (case, attributes) in enumerate(nodes):
         model, given = case.built(**attributes)

@@ -1,4 +1,5 @@
-"""Tests the benchmark harness on a simulated clock: which differences it finds, and which not."""
+"""Tests the benchmark harness on a simulated clock: which differences it finds, and which it must
+not find."""
 
 from __future__ import annotations
 

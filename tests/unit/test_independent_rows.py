@@ -125,7 +125,7 @@ INDEPENDENT: dict[str, Build] = {
 
 
 def _batch_norm(net: Net, n: int) -> str:
-    """Batch norm as in training: the mean and the variance are those of the batch."""
+    """Batch norm as in training: the mean and the variance are taken over the batch."""
     centred = net.op("Sub", ["x", net.op("ReduceMean", ["x"], "mean", axes=[0])], "centred")
     variance = net.op("ReduceMean", [net.op("Mul", [centred, centred], "sq")], "var", axes=[0])
     return net.op("Div", [centred, net.op("Sqrt", [variance], "std")], "y")
@@ -270,7 +270,7 @@ def test_the_reason_names_the_operator() -> None:
 def test_whole_networks_are_proven() -> None:
     assert _proof(lambda size: branches(batch=size))[1] == {"y": Rows(0, 1)}
     with pytest.raises(RowsDependError):
-        _proof(lambda size: attention())  # The batch is fixed, so nothing grows with it.
+        _proof(lambda size: attention())  # The batch is fixed, so no tensor grows with it.
 
 
 def test_one_size_is_like_another_although_it_is_also_another_dimension() -> None:

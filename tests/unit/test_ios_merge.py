@@ -244,11 +244,12 @@ def test_parts_that_a_concat_reads_whole(plain):
 
 
 def test_a_merged_operator_that_reads_a_later_stage():
-    """The sum behind the concat becomes a part of the merged convolution, as in SqueezeNet."""
+    """The sum after the concat becomes a part of the merged convolution, as in SqueezeNet."""
     net = Net()
     x, z = (net.input(name, [1, 8, 14, 14]) for name in ("x", "z"))
     joined = net.op("Concat", [net.conv(x, f"c{k}", (8, 4), k) for k in (1, 3)], "cat", axis=1)
-    # The bypass reads another image, or it would become a part of the merged convolution too.
+    # The bypass reads another image. Otherwise it would also become a part of the merged
+    # convolution.
     net.op("Relu", [net.op("Add", [joined, net.conv(z, "bypass", (8, 8), 1)], "sum")], "y")
     made = compilation(net.model("y"), providers=["tvm"])
     merging = by_hand(made, ["c1/Conv", "c3/Conv"])
@@ -295,7 +296,7 @@ def test_the_pass_merges_too(plain):
 
 @pytest.fixture(scope="module", params=[("tvm",), None], ids=["tvm", "all"])
 def in_parts(request):
-    """A compilation that divides convolutions of 5x5 and wider operators into two parts."""
+    """A compilation that divides large operators into two parts, such as convolutions of 5x5."""
     return compilation(inception_like(28, 32), parts=None, streams=2, providers=request.param)
 
 

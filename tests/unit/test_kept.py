@@ -107,7 +107,7 @@ def test_warm_and_cold_artifacts_are_alike(
     cold = compiled(db, scheduler=scheduler)
 
     def built_again(*_: Any) -> None:
-        raise AssertionError("a warm compilation builds and measures nothing")
+        raise AssertionError("the second compilation must build and measure nothing")
 
     with monkeypatch.context() as patch:
         patch.setattr(backend.Kernels, "_built", built_again)

@@ -100,7 +100,7 @@ def blocked(model: onnx.ModelProto, us: Microseconds, layout: Layout = "blocked1
 
 
 def two_islands() -> onnx.ModelProto:
-    """Three convolutions, a softmax over pixels, and three more. The last result is reshaped."""
+    """Three convolutions, a softmax over pixels, three convolutions, and a reshape."""
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
     for name in ("a", "b", "c"):
@@ -114,7 +114,8 @@ def two_islands() -> onnx.ModelProto:
 
 
 def test_all_that_may_be_blocked_is() -> None:
-    # `c` and `f` stay plain: a softmax reads the output of `c`, and a reshape that of `f`.
+    # `c` and `f` stay plain: a softmax reads the output of `c`, and a reshape reads the output of
+    # `f`.
     assert blocked(two_islands(), liked_by()) == {"a", "b", "d", "e"}
 
 
@@ -126,16 +127,17 @@ def test_nothing_is_blocked_where_nothing_gains() -> None:
 @pytest.mark.parametrize(
     ("others_us", "reorder_us", "expected"),
     [
-        (14.0, 2.0, {"a"}),  # 14 + (1 + 2) + 10
-        (14.0, 4.5, {"a", "b"}),  # 14 + 1 + 14
-        (15.0, 3.0, {"a"}),  # 15 + (1 + 3) + 10
-        (15.0, 4.5, set()),  # 10 + 10 + 10
+        (14.0, 2.0, {"a"}),  # 14 us + (1 us + a reorder of 2 us) + 10 us
+        (14.0, 4.5, {"a", "b"}),  # 14 us + 1 us + 14 us
+        (15.0, 3.0, {"a"}),  # 15 us + (1 us + a reorder of 3 us) + 10 us
+        (15.0, 4.5, set()),  # 10 us + 10 us + 10 us
     ],
 )
 def test_what_is_least_in_all(others_us: float, reorder_us: float, expected: set[str]) -> None:
-    """Of three convolutions, only the second is faster on blocked tensors. The others are slower.
+    """Of three convolutions, only the second is faster on blocked tensors. The other two are
+    slower.
 
-    Each comment above adds up the times of the convolutions, with a reorder in brackets.
+    Each comment above adds up the times of the three convolutions and of the reorder, if any.
     """
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
@@ -197,7 +199,7 @@ def test_tvms_kernel_is_taken_where_it_is_clearly_faster(
 
 
 class _Far(MadeUp):
-    """TVM's kernels are far slower than the library's, and must not be measured."""
+    """TVM's kernels are far slower than the library's kernels, and must not be measured."""
 
     def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
         return []
@@ -376,7 +378,7 @@ def test_the_cpu_that_runs_the_model_decides_how_many_channels_a_block_has(
 
 
 def grouped(size: int) -> onnx.ModelProto:
-    """A convolution with 4 channels in a group between two that may be blocked.
+    """A convolution with 4 channels in a group, between two convolutions that may be blocked.
 
     oneDNN has only its reference implementation for such a convolution on blocked tensors.
     """

@@ -187,7 +187,8 @@ def double_then_add(parallel: Sequence[str], returned: Sequence[str] = "c") -> t
 
 
 def nested() -> tvm.IRModule:
-    """A kernel with a parallel loop inside a serial loop, whose buffer another loop reads."""
+    """A kernel with a parallel loop inside a serial loop. These loops write a buffer, and another
+    loop reads the buffer."""
     a = te.placeholder((8, 8), "float32", "a")
     b = te.compute((8, 8), lambda i, j: a[i, j] * 2.0, "b")
     c = te.compute((8, 8), lambda i, j: b[j, i] + 1.0, "c")
@@ -392,7 +393,7 @@ def test_code_without_the_passes_for_gpus_is_the_same(
 
 
 def test_kernels_assume_nothing_of_addresses() -> None:
-    """LLVM may use instructions that fail at other addresses than the assumed ones."""
+    """LLVM may use instructions that fail at an address with a smaller alignment than assumed."""
     x = te.placeholder((64,), name="x")
     schedule = s_tir.Schedule(te.create_prim_func([x, te.compute((64,), lambda i: x[i] + 1)]))
     schedule.vectorize(schedule.get_loops(schedule.get_sblock("compute"))[0])

@@ -1,4 +1,5 @@
-"""Compares every kind of operator with NumPy in double precision, in each layout and division."""
+"""Compares every kind of operator with NumPy in double precision, in each layout, whole and
+divided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tests that expressions which would double with each operator stay short and compile quickly."""
+"""Tests that expressions stay short and compile quickly although each operator could double
+them."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ def test_a_stage_is_its_longest_group():
 
 
 def test_on_few_streams_it_is_the_most_loaded_one():
-    # The longest operators are placed first: 5 and 4 on the two streams, then 3 after the 4, then 3
-    # after the 5.
+    # The longest operators are placed first: 5 us and 4 us on the two streams. The two operators of
+    # 3 us follow, first after the operator of 4 us, and then after the operator of 5 us.
     table = LatencyTable([3, 3, 4, 5], streams=2)
     assert table.stage([[0], [1], [2], [3]]) == 8
     assert LatencyTable([3, 3, 4, 5], streams=1).stage([[0], [1, 2], [3]]) == 15

@@ -30,7 +30,7 @@ def joined(*pairs: tuple[int, int]) -> OpGraph:
 def test_only_its_parts_run_beside_an_operator_of_a_chain() -> None:
     chain = joined((0, 1), (1, 2), (0, 2))  # The last edge skips an operator.
     assert bound(chain, [10.0] * 6, 0.25) == pytest.approx(3 * 12.5)
-    # Parts that take more than twice as long side by side as alone should run in turn.
+    # Parts that take more than twice as long side by side as alone should run one after the other.
     assert bound(chain, [10.0] * 6, 1.5) == pytest.approx(3 * 20.0)
 
 

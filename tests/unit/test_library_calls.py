@@ -61,7 +61,8 @@ def residual() -> onnx.ModelProto:
 
 
 def mixed() -> onnx.ModelProto:
-    """A model with fused operators, and others: a value used twice, a product, a mean."""
+    """A model with operators that can be fused, and with others: a value used twice, a product, a
+    mean."""
     net = nets.Net()
     x = net.input("x", [1, 8, 7, 7])
     net.conv(net.conv(x, "depthwise", (8, 8), 3, group=8), "twice", (8, 8), 1)
@@ -159,7 +160,8 @@ def test_without_a_library_nothing_changes() -> None:
     with_library = described(nets.inception_like())
     plain = extract(LowerToUnits()(load_model(nets.inception_like())))
     assert [op.name for op in plain.operators] == list(with_library)
-    # No library runs a concatenation. It has a description so that it can be done in place.
+    # No library runs a concatenation. The description of a concatenation only serves to do it in
+    # place.
     kinds = {op.name: op.description.op for op in plain.operators if op.description}
     assert kinds == {"aout/Concat": "concat", "bout/Concat": "concat"}
 

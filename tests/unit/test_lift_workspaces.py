@@ -108,7 +108,8 @@ def test_operators_that_share_one_side_by_side_are_caught() -> None:
 
 @needs_nvcc
 def test_kernels_of_tvms_that_need_one(tmp_path: Path) -> None:
-    """TVM's kernels with workspaces are found and lifted, and they compile."""
+    """The workspaces in TVM's kernels are found and become tensors, and the changed kernels
+    compile."""
     program = Compilation(two_attentions(), OPTIONS).program
     lifted = [v for v in program.values if ":" in v.name]
     assert len(lifted) == 8
@@ -127,7 +128,7 @@ def test_one_within_the_loops_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def within_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with its buffers allocated by an inner block."""
+    """A copy of `func` in which an inner block allocates the buffers."""
     root = func.body.block
     scratch = tirx.decl_buffer((4,), "float32", name="scratch")
     inner = s_tir.SBlock([], [], [], "inner", root.body, None, [*root.alloc_buffers, scratch])

@@ -27,7 +27,7 @@ def test_a_seed_is_a_schedule(name):
 
 
 def test_the_draws_are_the_same_everywhere():
-    # `std::mt19937_64` is the same on every platform, and so are the numbers drawn from it.
+    # `std::mt19937_64` and the numbers drawn from it are the same on every platform.
     us = LatencyTable([8, 7, 6, 5, 4, 3, 2, 1])
     made = {name: schedule(INDEPENDENT, name, us, streams=3, seed=5) for name in RANDOM}
     assert [row[0] for row in made["lios-rand1"].timeline] == RAND1_OPS

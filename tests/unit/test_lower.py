@@ -130,8 +130,8 @@ def test_norms_fold_into_convolutions() -> None:
     units = _units(lowered)
     # The convolution's bias, batch norm, scale and shift become new weights and one addition.
     assert units["conv/Conv"].startswith("fused_conv2d_add_relu")
-    # A batch norm on an input is a scale and a shift. If its input has two readers, it stays
-    # separate.
+    # A batch norm on an input is a scale and a shift. The batch norm stays separate if its input
+    # has two readers.
     assert set(units) == {"bn_in/BatchNormalization", "conv/Conv", "shared/Conv"}
 
 

@@ -44,7 +44,7 @@ def test_a_long_chain_of_element_wise_operators_is_several_kernels() -> None:
     count = 150
     constants = {f"c{i}": np.full((2, 3), i + 1.0, "float32") for i in range(count)}
     names = ["x", *(f"t{i}" for i in range(1, count)), "y"]
-    kinds = ("Add", "Mul")  # Two kinds of operators in turn cannot become one sum.
+    kinds = ("Add", "Mul")  # Two kinds of operators alternate, so they cannot become one sum.
     nodes = [
         onnx.helper.make_node(kinds[i % 2], [before, f"c{i}"], [after])
         for i, (before, after) in enumerate(itertools.pairwise(names))

@@ -118,7 +118,8 @@ def test_a_model_that_misleads_the_bounds_is_refused(name: str) -> None:
 
 
 def test_the_greatest_feature_of_each_position_is_proven() -> None:
-    """Two statements in one loop change each other's inputs. The bounds of their values stay."""
+    """In the kernel of ArgMax, two statements of one loop read each other's results. The proof must
+    still find bounds of both values."""
     assert proof(model(lambda net: net.do("ArgMax", "x", axis=2))) == Masks((), "nowhere")
 
 
@@ -136,7 +137,7 @@ def with_short_flag(net: Masked) -> str:
 def test_a_number_may_be_the_same_for_all_compiled_lengths_only(build: Build) -> None:
     """Each model adds a number that depends on the length.
 
-    The number is the same for the lengths 7 and 16, and another one for 2.
+    The number is equal for the lengths 7 and 16, and differs for the length 2.
     """
     with pytest.raises(InputError, match="this could change results"):
         tvm_interop.compile(model(build), shapes={"seq": (1, 16)}, most_sizes=3, **QUICK)

@@ -59,8 +59,7 @@ def test_latencies_are_microseconds_without_the_start_of_a_run(compilation: Comp
     us = [10.0 + 3 * op for op in range(compilation.graph.num_ops)]
     model = priced(compilation, us)
     a, b = heaviest(compilation)
-    # Operators with equal kernels share a measurement. So the latency is that of the first
-    # operator.
+    # Operators with equal kernels share the latency that is given for the first of them.
     assert model.stage([[a]]) == pytest.approx(us[a])
     assert model.stage([[b]]) == pytest.approx(us[b])
     assert model.stage([[a, b]]) == pytest.approx(us[a] + us[b])
@@ -70,7 +69,7 @@ def test_latencies_are_microseconds_without_the_start_of_a_run(compilation: Comp
 def test_no_latency_is_zero() -> None:
     """Callers divide by latencies, so a latency must not be 0.
 
-    But a run may be shorter than the time of an empty stage, which is subtracted from it.
+    But a run may be shorter than an empty stage, whose time is subtracted from the run.
     """
     assert Estimate.of_runs([1e-6, 1e-6], start_us=50.0).latency_us > 0
 
@@ -166,7 +165,7 @@ class _OneCoreAtFirst(GivenTimer):
 def test_streams_that_shared_a_core_are_measured_again(
     compilation: Compilation, again_us: float, us: float
 ) -> None:
-    """Of the two measurements, the shorter counts, in this process and in later ones."""
+    """The shorter of the two measured times counts, in this process and in later processes."""
     timer, store = _OneCoreAtFirst(100.0, again_us), LatencyStore(":memory:")
     hashes = kernel_hashes(compilation.program.kernels)
     model = MeasuredLatency(compilation.program, hashes, timer, store=store)

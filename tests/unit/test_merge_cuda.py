@@ -98,7 +98,8 @@ def fill(
     row_us: float,
     version: str = "0.27",
 ) -> None:
-    """Fill the database as if a GPU had measured a model and its merged operator with the cuts.
+    """Fill the database as if a GPU had measured a model, and its merged operator together with the
+    operators that cut the output into parts (the cuts).
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ def test_what_was_never_measured_is_not_merged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("merged_last", [False, True])
 def test_a_merged_stage_stays_on_its_gpu(merged_last: bool) -> None:
-    """The stages of one GPU may be listed before the stages of another that they wait for."""
+    """A stage of one GPU may wait for a stage of another GPU that comes later in the list."""
     made = compilation(attention())
     merging = by_hand(made, QKV[1:])
     stages = [

@@ -33,7 +33,7 @@ def product(net: Net, x: str, out: str, sizes: tuple[int, int], bias: bool = Tru
 
 
 def attention(columns: Sequence[int] = (6, 6, 4), relu: bool = False) -> onnx.ModelProto:
-    """Queries, keys and values of one tensor, and the products of attention on the first two."""
+    """Queries, keys and values of one tensor, and the attention that they make."""
     net = Net()
     x = net.input("x", SHAPE)
     made = [

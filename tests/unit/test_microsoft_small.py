@@ -96,7 +96,7 @@ def test_distances_of_rows() -> None:
 
 
 def test_a_model_that_does_not_import_the_domain() -> None:
-    """onnxruntime runs such models, and tf2onnx writes them."""
+    """tf2onnx writes models that do not import this domain, and onnxruntime runs these models."""
     nodes = Nodes()
     nodes.add("Gelu", [numbers(2, 3)])
     model = nodes.model()
@@ -120,7 +120,7 @@ def test_operators_that_a_later_opset_has(opset: int) -> None:
     nodes.add("Range", [], [np.int64(4), np.int64(9)])
     for dtype in (np.float32, np.float64):
         matrices = numbers(2, 4, 4).astype(dtype)
-        matrices[0, 0, 0] = 0  # The first pivot is in another row.
+        matrices[0, 0, 0] = 0  # The inversion must start with another row.
         nodes.add("Inverse", [matrices])
     nodes.check()
 

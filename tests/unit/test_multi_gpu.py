@@ -1,7 +1,7 @@
 """Tests schedulers over several GPUs on many graphs.
 
-The schedules are valid, their makespans are right, and `multi-gpu` is at least as good as its
-parts.
+The schedules are valid, their makespans are right, and `multi-gpu` is at least as good as each
+scheduler that it combines.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ int main() {
 
 @pytest.fixture(scope="module")
 def nvidia(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program that answers by NVIDIA's calculator."""
+    """A program that computes, by NVIDIA's calculator, how many blocks a multiprocessor holds."""
     header = calculator()
     if header is None:
         pytest.skip("the CUDA toolkit is not installed, which has `cuda_occupancy.h`")
@@ -116,7 +116,7 @@ def answers(program: Path, arch: str, launches: Sequence[KernelDemand]) -> list[
 
 
 def launches_of_all_kinds(arch: str) -> list[KernelDemand]:
-    """Launches at and beside each limit, and random ones."""
+    """Launches at and near each limit, and random launches."""
     most = multiprocessor(arch).block_shared_bytes
     sizes = [(0, 0), (1, 0), (127, 0), (128, 0), (3072, 1024), (48 * 1024, 0), (0, 48 * 1024)]
     sizes += [(0, most - 128), (0, most), (1024, most - 1024), (0, most // 2), (0, most // 2 + 1)]
@@ -215,7 +215,7 @@ def test_shares_of_a_multiprocessor() -> None:
     assert share_of_multiprocessor(launch(1024, 16), "sm_80") == 0.5  # of 2048 threads
     assert share_of_multiprocessor(launch(1024, 16), "sm_75") == 1.0  # of 1024 threads
     assert share_of_multiprocessor(launch(128, 64), "sm_80") == 0.125  # of 65536 registers
-    # A block takes 40 KiB, plus 1 KiB for CUDA, of the 164 KiB.
+    # A block takes 40 KiB of the 164 KiB of shared memory, and CUDA takes 1 KiB more for it.
     assert share_of_multiprocessor(launch(128, 16, 40 * 1024), "sm_80") == 41 / 164
 
 

@@ -1,4 +1,4 @@
-"""Tests that a schedule ships only if it is faster in new processes too."""
+"""Tests that an artifact gets a schedule only if the schedule is faster in new processes too."""
 
 from __future__ import annotations
 
@@ -167,7 +167,8 @@ def test_large_models_are_not_run_again(
 
 
 def test_a_choice_that_nothing_confirmed_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no new process can decide, `confirm_choice=False` must not ship what `auto` chose."""
+    """If no new process can decide, an artifact must not get the choice of `auto` unchecked, even
+    with `confirm_choice=False`."""
     slow = msgspec.structs.replace(FAST, shipped="sequential", paired_ratio=1.2)
     asked: list[bool] = []
 
@@ -211,7 +212,7 @@ def test_without_new_processes_the_model_runs_sequentially(
 def test_processes_start_together_and_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each process notes when it starts and when it runs. The test ends the last one."""
+    """Each process notes when it starts and when it runs. The test ends the last process."""
     (tmp_path / "noting.py").write_text(
         "import os, sys\n"
         "def note(what):\n"

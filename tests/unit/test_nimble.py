@@ -23,7 +23,8 @@ def reduced_edges(graph):
 
 
 def fewest_waits_and_streams(graph):
-    """The fewest waits of all assignments, and the fewest streams of those with the fewest waits.
+    """The fewest waits of all assignments, and the fewest streams of an assignment with so few
+    waits.
 
     In the graph, a path connects any two operators of a stream, so a stream adds no order. An edge
     of the transitive reduction then needs a wait, unless its ends are neighbours on a stream.

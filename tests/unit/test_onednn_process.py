@@ -38,8 +38,7 @@ print(available_providers(), available_providers(["onednn", "tvm"]))
 
 
 def without_avx512(code: str) -> str:
-    """The output of a process in which oneDNN has no AVX-512, and prints the kernels that it
-    runs."""
+    """The output of a process without AVX-512 for oneDNN. The output names the kernels that ran."""
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "ONEDNN_VERBOSE": "1"}
     command = [sys.executable, "-c", code]
     return subprocess.run(

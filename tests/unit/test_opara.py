@@ -12,7 +12,7 @@ from tvm_interop.program.graph import OpGraph
 from tvm_interop.program.program import Operator, Program, Value
 from tvm_interop.scheduling import OperatorTraits, Schedule, schedule
 
-# Two compute-bound operators, two memory-bound operators, and one that reads all of them.
+# Two compute-bound operators, two memory-bound operators, and an operator that reads all four.
 GRAPH = OpGraph.from_edges(["conv", "wide", "add", "relu", "cat"], [(i, 4) for i in range(4)])
 TRAITS = [
     OperatorTraits(flops=1000, nbytes=10),
@@ -53,8 +53,8 @@ def test_ties_go_to_the_operator_that_has_been_ready_for_longest():
 
 def test_without_traits_operators_launch_as_they_become_ready():
     assert schedule(GRAPH, "opara").launch_order == (0, 1, 2, 3, 4)
-    # With so many flops per byte as the limit, all operators are memory-bound. The demands of
-    # `conv` and `relu` are both 1/4, so the lower id comes first.
+    # All operators have fewer flops per byte than this limit, so all of them are memory-bound. The
+    # demands of `conv` and `relu` are both 1/4, so the lower id comes first.
     made = schedule(GRAPH, "opara", traits=TRAITS, flops_per_byte=1e9)
     assert made.launch_order == (0, 3, 2, 1, 4)
 

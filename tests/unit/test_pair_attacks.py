@@ -39,7 +39,7 @@ def rounded_to_even(net: Masked) -> str:
 
 
 def exponential_of_0(net: Masked) -> str:
-    """One feature's exponential is 0, and the exponential of another one is large."""
+    """The exponential of one feature is 0, and the exponential of another feature is large."""
     ends = net.constant(np.linspace(-110, 70, WIDTH, dtype=np.float32))
     small = net.do("Exp", net.do("Add", net.columns("x"), ends))
     return sum_unless(net, net.do("LessOrEqual", small, net.number(0)))

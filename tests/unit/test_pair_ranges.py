@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 
 def _far(module: GraphModule, model: onnx.ModelProto, feed: dict[str, Any]) -> float:
-    """How far outputs are from those of onnxruntime."""
+    """The largest distance of outputs from onnxruntime's outputs."""
     both = list(zip(module(feed), theirs(model, feed), strict=True))
     assert [got.shape for got, _ in both] == [expected.shape for _, expected in both]
     return max(float(np.abs(np.asarray(got) - expected).max()) for got, expected in both)
@@ -88,7 +88,8 @@ def test_what_stands_in_the_filled_part_changes_nothing(made: Artifact) -> None:
 
 
 def test_kernels_of_libraries_leave_the_filled_part_out() -> None:
-    """oneDNN adds up in its own order. Neither padding nor a row whose mask is all 0 may matter."""
+    """oneDNN adds up in its own order. Padding must not change a result, nor must a row whose mask
+    is all 0."""
     made = tvm_interop.compile(
         encoder("batch", layers=1), input_shapes=dict.fromkeys(feed_of_encoder(1, 0), (3, 32)),
         scheduler="sequential", time_budget=0,

@@ -44,7 +44,7 @@ def test_so_does_auto_with_several_to_choose_from(noise: str) -> None:
 
 
 def test_quantiles_of_the_signed_rank_statistic() -> None:
-    """The quantiles at a one-sided level of 5% are those of Hollander and Wolfe, table A.4."""
+    """The quantiles at a one-sided level of 5% are as in table A.4 of Hollander and Wolfe."""
     found = [_signed_rank_quantile(n, 0.05) for n in (4, 5, 10, 15, 20, 30)]
     assert found == [None, 0, 10, 30, 60, 151]
 
@@ -58,7 +58,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         assert found.interval[0] <= found.ratio <= found.interval[1]
         above += found.interval[1] < truth
     # At a level of 5%, 47.7 intervals of 1000 are expected to lie below the truth. The statistic is
-    # discrete, and this is its level nearest to 5%.
+    # discrete, and 4.77% is its possible level nearest to 5%.
     assert 25 <= above <= 75
 
 

@@ -1,4 +1,4 @@
-"""Tests how the papers' rankings of schedulers are compared with ours."""
+"""Tests how the papers' rankings of schedulers are compared with our rankings."""
 
 from __future__ import annotations
 

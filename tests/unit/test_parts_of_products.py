@@ -257,7 +257,8 @@ def test_columns_of_a_matrix_that_is_computed(name: str, dtype: str) -> None:
 )
 @pytest.mark.parametrize("by", [-1, 1])
 def test_a_part_that_begins_one_off_is_noticed(op: LibraryOp, by: int) -> None:
-    """If a part begins one row or column off, its results differ from the whole operator's."""
+    """If a part begins one row or column off, its results differ from the results of the whole
+    operator."""
     divided = split_operators(program_of(op), 3)
     middle = divided.operators[1]
     assert middle.description is not None
@@ -422,7 +423,8 @@ def test_cuts_that_are_none_are_refused(cut: tuple[int, ...], message: str) -> N
     ids=["keys", "values"],
 )
 def test_few_products_of_many_numbers_by_matrices(shapes: tuple[Shape, ...]) -> None:
-    """They take as long as reading the large factor, and each part reads its own half."""
+    """Such a product takes as long as reading its large factor. So it is divided, and each part
+    reads one half of this factor."""
     divided = split_operators(one("matmul", *shapes), 2)
     assert [found[-1][0] for found in arguments(divided)] == [3, 3]
     for argument in range(3):

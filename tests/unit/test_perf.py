@@ -1,4 +1,4 @@
-"""Tests `tvm-interop perf`: its load, turns, processes and figures."""
+"""Tests `tvm-interop perf`: the load that it makes, the turns of engines, processes and figures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_closed_loop_asks_again_at_once() -> None:
 
 
 def test_open_loop_counts_the_wait_for_those_before() -> None:
-    """Ten runs take 20 ms each, and one is due every 10 ms, so the last run waits for 90 ms."""
+    """Ten runs take 20 ms each, and a run is due every 10 ms. So the last run waits for 90 ms."""
     turn = open_loop([lambda: time.sleep(0.02)], 0.1, 100, "uniform")
     assert len(turn.latencies_us) == 10
     assert turn.latencies_us[-1] >= 100e3

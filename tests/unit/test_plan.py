@@ -73,7 +73,8 @@ def test_an_output_may_be_an_input_or_an_alias() -> None:
     program = diamond()
     program.outputs = (0, 6, 5)
     plan = make_plan(program, Schedule("by hand", NAMES, streams=[[0, 1, 3, 4], [2]]))
-    # The value has storage of its own, so that the caller can read it after the run.
+    # The value is also an output. So it has storage of its own, which the caller can read after the
+    # run.
     assert plan.values[1].storage == "output"
 
 

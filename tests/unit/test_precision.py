@@ -86,7 +86,8 @@ def test_bf16_is_close_to_f32(net: Any) -> None:
 
 @needs_bf16
 def test_all_schedules_give_the_same_bits() -> None:
-    model = nets.inception_like(7, 32)  # In bf16, blocks of 16 channels of 7 x 7 are not aligned.
+    # In bf16, the size of 16 channels of 7 x 7 pixels is not a multiple of 64 bytes.
+    model = nets.inception_like(7, 32)
     first, *others = (
         compiled(model, scheduler=name, keep_slower=True)
         for name in ("sequential", "nimble", "lios")

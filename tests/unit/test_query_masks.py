@@ -57,7 +57,7 @@ def test_a_weaker_condition_is_preferred() -> None:
 
 
 def test_filled_queries_without_numbers_do_not_matter_in_one_layer() -> None:
-    """A given query that may look at no key gives NaN at any length, so no 1 is needed for it."""
+    """If the mask excludes all keys of a given query, the result is NaN with or without padding."""
     found = proof(model(lambda net: _layers(net, 1, -np.inf)))
     assert found == Masks(("mask",), "nowhere")
 
@@ -78,7 +78,8 @@ def queries_alone(net: Masked) -> str:
 
 
 def sums_over_queries(net: Masked) -> str:
-    """The query at a padded position gives the same share to all keys."""
+    """A query at a padded position gives the same weight to all keys, so padding changes the
+    sum."""
     return net.do("ReduceSum", _weights(net, "x"), net.ints(1))
 
 

@@ -61,6 +61,6 @@ def test_each_end_costs_one_graph_and_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_played")
 def test_when_the_time_is_up_the_rest_is_left_out(tmp_path: Path) -> None:
-    seeds = list(range(5, 8))  # The first seed would compute forever.
+    seeds = list(range(5, 8))  # The graph of seed 5 would compute forever.
     assert runner.run(seeds, tmp_path / "log", until=time.monotonic() - 1) == 3
     assert runner.read(tmp_path / "log") == []

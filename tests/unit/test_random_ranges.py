@@ -24,7 +24,7 @@ class _Planted(SymbolicGraph):
 
 
 def _batch_of_9() -> int:
-    """A seed of a graph on a batch of 1 to 9."""
+    """A seed whose random graph has a batch of 1 to 9 and no mask."""
     graphs = ((seed, SymbolicGraph(seed)) for seed in range(1000))
     return next(
         seed for seed, graph in graphs

@@ -147,7 +147,8 @@ def test_memory_of_the_caller_needs_a_size_that_was_compiled(made: Artifact) -> 
 
 
 def test_weights_can_be_replaced_for_all_sizes(made: Artifact) -> None:
-    """In an instance with changeable weights, tensors have other indices than in a native one."""
+    """In an instance with changeable weights, tensors have other indices than in a native
+    instance."""
     assert made.path is not None
     module = GraphModule(load(made.path))
     module.run(_feed(6))
@@ -201,7 +202,7 @@ def test_rows_may_lie_along_another_dimension(tmp_path: Path) -> None:
 
 
 def _like(shapes: list[tuple[int, ...]], shift: int) -> list[np.ndarray]:
-    """Arrays of float32, `shift` bytes behind an address that is a multiple of 64."""
+    """Arrays of float32, `shift` bytes after an address that is a multiple of 64."""
     made = []
     for shape in shapes:
         nbytes = 4 * int(np.prod(shape))

@@ -38,8 +38,8 @@ def scheduled_and_run(
         ((1, 4096), [1]),  # One long row.
         ((3, 5, 8 * WIDTH), [2]),
         ((2, 6, 14, 16), [2, 3]),  # Planes.
-        ((2, 3, 4, 64), [0, 3]),  # The summed elements of a result do not lie together.
-        ((7, 52), [1]),  # The vectors have a width that divides the row.
+        ((2, 3, 4, 64), [0, 3]),  # The elements to add up are not contiguous.
+        ((7, 52), [1]),  # The width of the vectors divides the row.
     ],
 )
 @pytest.mark.parametrize("kind", ["sum", "mean", "variance"])

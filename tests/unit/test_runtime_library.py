@@ -456,7 +456,7 @@ def test_it_is_small(tmp_path: Path) -> None:
 def test_older_artifacts(tmp_path: Path) -> None:
     """The library still reads old artifacts.
 
-    Those of version 1 keep weights in a file of NumPy's format.
+    Artifacts of version 1 keep their weights in a file of NumPy's format.
     """
     for packed in sorted((Path(__file__).parents[1] / "data" / "artifacts").glob("*.tar.xz")):
         path = tmp_path / packed.stem

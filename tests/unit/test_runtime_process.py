@@ -74,9 +74,9 @@ for _ in range(30):
 signal.setitimer(signal.ITIMER_REAL, 0)
 assert seen
 """
-# A child may go on with an instance that no thread was running, and make new ones. The parent's
-# threads run nothing meanwhile, because the child would inherit the locks that they hold inside
-# oneDNN.
+# A child may use an instance that no thread was running during the fork, and may make new
+# instances. The parent's threads run nothing during the fork, because the child would inherit the
+# locks that they hold inside oneDNN.
 FORK = """
 ends.set()
 for thread in threads:

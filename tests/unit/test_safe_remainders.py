@@ -53,7 +53,8 @@ def test_repeated_tensors(seed: int) -> None:
     ids=["i % 8", "i & 7", "i % 6"],
 )
 def test_what_llvm_is_given(divisor: int, place: Any, is_hidden: bool) -> None:
-    """No remainder by a power of two is visible to LLVM. Other remainders cause no fault."""
+    """Remainders by a power of two are hidden from LLVM. Other remainders cause no fault and
+    stay."""
     x = te.placeholder((divisor, 4), name="x")
     y = te.compute((64, 4), lambda i, j: x[place(i), j], name="y")
     kernel = te.create_prim_func([x, y]).with_attr("global_symbol", "tile")

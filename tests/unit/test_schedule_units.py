@@ -1,4 +1,5 @@
-"""Tests the rule that groups operators into schedule units, each part on its own small graph."""
+"""Tests how operators are grouped into schedule units. Each part of the rule has its own small
+graph."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def units_of(net: nets.Net, *outputs: str) -> dict[str, tuple[str, ...]]:
 def test_rule_of_relu() -> None:
     """A ReLU belongs to the convolution before it.
 
-    If that convolution has another reader, the ReLU belongs to the convolution behind the ReLU.
+    If another operator also reads that convolution, the ReLU belongs to the convolution that
+    follows the ReLU.
     """
     net = nets.Net()
     x = net.input("x", [1, 4, 5, 5])

@@ -17,7 +17,7 @@ X = {"x": np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.fl
 
 
 def checked(made: onnx.ModelProto) -> None:
-    """Check that our results are those of onnxruntime."""
+    """Check that our results are equal to onnxruntime's results."""
     for ours, wanted in zip(computed(made, X), theirs(made, X), strict=True):
         np.testing.assert_array_equal(ours, wanted, strict=True)
 

@@ -153,7 +153,7 @@ def test_json_gives_the_same_bits(server: Server, binary_in: bool, binary_out: b
 
 
 def test_large_bodies(server: Server) -> None:
-    """Large bodies are read and written by threads other than the event loop's."""
+    """Large bodies are read and written by other threads than the thread of the event loop."""
     x = rows(4)
     text = json.dumps({
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [4, 12], "data": x.tolist()}],
@@ -184,7 +184,8 @@ def test_values_in_messages_of_grpc(server: Server) -> None:
 
 
 def test_shared_memory_is_refused_by_name(client: Any, protocol: str) -> None:
-    """If the answer itself held the bytes, the client would still read its old shared memory."""
+    """A request for shared memory must be refused. If the server sent the bytes in its answer
+    instead, the client would ignore them and read old bytes from its shared memory."""
     x = _SYNC[protocol].InferInput("x", [1, 12], "FP32")
     x.set_shared_memory("region", 48)
     y = _SYNC[protocol].InferRequestedOutput("y")

@@ -231,7 +231,7 @@ def test_late_requests_never_start(held: Callable[..., tuple[Executor, Gate]]) -
     assert gate.entered.acquire(timeout=20)
     late = submitted(executor, timeout_us=20_000)
     in_time = submitted(executor, timeout_us=60e6)
-    # The request is refused at once, although the only instance is running.
+    # The late request is refused at once, before the only instance is free.
     with pytest.raises(DeadlineError, match=r"in the 20\.0 ms it was given"):
         late.outputs()
     gate.open()
@@ -418,7 +418,8 @@ def test_auto_decides_no_more_once_it_is_closed_or_replaced() -> None:
 
 
 def test_a_process_ends_while_auto_decides() -> None:
-    """At its end, Python stops daemon threads. If one is in native code, the process aborts."""
+    """At its end, Python stops daemon threads. If such a thread is in native code, the process
+    aborts."""
     script = (
         "from tests.served import perceptron, rows\n"
         "from tvm_interop.serving.server.choice import Choice\n"

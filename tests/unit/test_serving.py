@@ -143,7 +143,7 @@ class Watched(Policy):
             assert not waiting or len(view.running) == self.most
             assert len(view.running) <= self.most
             self.in_system = waiting + len(view.running)
-            return Wait(action.until_us)  # The policy wants to see every arrival.
+            return Wait(action.until_us)  # Without `full`, the policy is asked at every arrival.
         assert isinstance(action, Start)
         return action
 

@@ -63,7 +63,7 @@ def test_late_requests_leave_their_queue() -> None:
         (45.0, np.inf, [10, 40, 40, 40, 40, 44]),
         (39.0, np.inf, [10, 28, 28, 46, 46, 50]),  # A batch of two takes 18 us.
         (27.0, np.inf, [10, 20, 38, 38, 48, 52]),
-        # The request of the other model can wait until a batch of two has ended, but not a batch of
+        # The request of the other model has time to wait for a batch of two, but not for a batch of
         # four.
         (42.0, 43.0, [10, 28, 28, 50, 50, 32]),
         (25.0, 43.0, [10, 20, 42, 42, 52, 24]),
@@ -151,8 +151,7 @@ def test_auto_chooses_again_when_requests_come_with_deadlines() -> None:
 def test_auto_is_not_worse_than_the_best_of_those_it_chooses_from(
     models: list[ServedModel], load: float
 ) -> None:
-    """Of 1,000 requests, the number that `auto` answers in time is within 3% of the best
-    candidate's."""
+    """Of 1,000 requests, `auto` answers nearly as many in time as the best candidate, within 3%."""
     us = [float(model.costs[1].op_us[0]) for model in models]
     capacity = 2e6 / sum(us)
     seconds, rate = 1000 / capacity / load, load * capacity / 2
@@ -203,7 +202,7 @@ def test_what_slows_one_batch_size_down_is_expected_of_the_others() -> None:
 
 
 class Told:
-    """The part of a model that a dispatcher uses. The model takes 10 ms."""
+    """Stands for a model that takes 10 ms. It has only the members that a dispatcher reads."""
 
     name, num_instances, num_blocks, sizes, is_batched = "net", 1, 1, (1,), False
 

@@ -301,7 +301,8 @@ def test_a_model_is_compiled_once(
 
 
 def test_what_options_do_not_tell_is_not_kept(kept: Path) -> None:
-    """The `repr` of a schedule cannot name a kept artifact: another schedule may have the same."""
+    """The `repr` of a schedule cannot name a kept artifact, because two schedules may have equal
+    `repr`."""
     artifact = tvm_interop.compile(branches(), **QUICK)
     session = Session(branches(), schedule=artifact.schedule, latency_db=":memory:")
     assert session.path is None

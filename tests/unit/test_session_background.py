@@ -60,7 +60,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The program of the process that compiles. A test inserts its own text."""
+    """The program of the process that compiles. Each test adds the text of a program to the
+    list."""
     program: list[str] = []
     monkeypatch.setattr(background, "_command", lambda: [sys.executable, "-c", *program])
     return program
@@ -238,8 +239,8 @@ def test_shapes_that_were_dropped_are_left_out(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of three sessions, the first is dropped while it is compiled, the second waits, and the
-    third fails."""
+    """There are three sessions. The first is dropped while its model is compiled, the second waits
+    for its model, and the compilation for the third fails."""
     monkeypatch.setattr("tvm_interop.session.session._MOST_SHAPES", 1)
     gate = gated(child, tmp_path, branches())
     with Session(branches(batch="batch"), **IN_BACKGROUND) as session:

@@ -272,7 +272,7 @@ def test_bytes_of_loaded_instances_count_once_what_sizes_share(path: Path, tmp_p
 
 
 def test_stored_sizes_run_without_the_compiler(path: Path, kept: Path) -> None:
-    """The import of TVM takes seconds, and so does reading a plan in Python."""
+    """The session neither imports TVM nor reads a plan in Python, because both take seconds."""
     assert not kept.exists()
     shapes = {**SIZES, "batch": 1}
     program = f"""

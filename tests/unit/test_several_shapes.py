@@ -176,7 +176,8 @@ def test_command_line(tmp_path: Path) -> None:
 def test_sizes_too_large_for_the_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The input and the output together are larger than the memory, but neither is alone."""
+    """The memory cannot hold the input and the output together, but it can hold each of them
+    alone."""
     path, rows = tmp_path / "large.tar", memory_nbytes() // 2 // (64 * 4)
     with pytest.raises(InputError, match=r"GiB of memory where input `x` has the shape .*smaller"):
         tvm_interop.compile(_net(), input_shapes={"x": (rows, 64)}, **_QUICK)

@@ -68,7 +68,7 @@ def test_what_is_not_signed_is_refused_where_keys_are_trusted(
 
 @pytest.mark.parametrize("place", [600, -2000])
 def test_any_other_byte_is_refused(model: Path, tmp_path: Path, place: int) -> None:
-    """A byte is changed in the first member of the archive, or behind the last member."""
+    """A byte is changed in the first member of the archive, or after the last member."""
     secret, known = write_keys(tmp_path, "mine")
     sign(model, secret)
     data = bytearray(model.read_bytes())

@@ -58,9 +58,9 @@ def test_the_timeline_is_a_run():
         (Contention(cores=1), 8, 10),
         # a needs two of three cores, and b needs two. While both run, their speed is 3/4.
         (Contention(cores=3, op_cores=[2, 2]), 4 / 0.75, 6 + 4 / 0.75 - 4),
-        # a waits for memory for half of its time, and b for all of it. So together they need 1.5
-        # times the bandwidth. a is slowed down by 1.25, and b by 1.5. a ends at 5, when b has done
-        # 5 / 1.5.
+        # a waits for memory for half of its time, and b for all of its time. So together they need
+        # 1.5 times the bandwidth. a is slowed down by 1.25, and b by 1.5. a ends at 5, when b has
+        # done 5 / 1.5.
         (Contention(bandwidth=1, memory_share=[0.5, 1]), 5, 5 + 6 - 5 / 1.5),
         # A compute-bound and a memory-bound operator share nothing.
         (Contention(cores=1, op_cores=[1, 0], bandwidth=1, memory_share=[0, 1]), 4, 6),
@@ -84,7 +84,7 @@ def test_one_core_takes_the_sum_whatever_the_schedule():
 def test_what_rounding_ends_early_has_ended():
     """Rounding leaves `op1` almost done when `op0` ends.
 
-    `op1` once vanished then, and `op2` never ran.
+    An earlier simulator then lost `op1`, and never ran `op2`.
     """
     graph = OpGraph.from_edges(3, [(1, 2)])
     made = Schedule("mine", graph.names, streams=((0,), (1, 2)))

@@ -125,7 +125,7 @@ def test_the_front_of_a_speech_model() -> None:
     mel = net.op("MatMul", [power, net.op("MelWeightMatrix", given, "weights")], "mel")
     above_zero = net.op("Add", [mel, net.constant(np.array(1e-6, np.float32))], "above_zero")
     net.op("Log", [above_zero], "y")
-    # ONNX cannot infer types behind an `STFT` whose window a node computes.
+    # ONNX cannot infer the types of results if a node computes the window of the `STFT`.
     model = net.model("y", check=False)
     feeds = {"signal": _floats(2, 4000)}
     (found,) = computed(model, feeds)

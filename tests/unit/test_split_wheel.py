@@ -13,7 +13,7 @@ FILES = set(runpy.run_path(str(ROOT / ".ci" / "split_wheel.py"))["FILES"])
 
 
 def imported(name: str) -> Iterator[str]:
-    """The files of the package that a file imports as soon as it is imported itself."""
+    """The files of the package that the file `name` imports at its top level."""
     path = PACKAGE / name
     for node in ast.parse(path.read_text()).body:
         if not isinstance(node, ast.ImportFrom) or node.level == 0:

@@ -101,7 +101,8 @@ def test_a_reader_of_a_part_depends_on_who_writes_more() -> None:
 
 
 def test_parts_that_overlap_partly() -> None:
-    """One operator reads bytes 64 to 192. Two others write bytes 0 to 128 and 128 to 192."""
+    """One operator reads bytes 64 to 192. Two other operators write bytes 0 to 128 and 128 to
+    192."""
     values = [*whole_and_parts(), Value("later", (32,), "float32", alias_of=1, offset=64)]
     operators = [
         Operator("two", "k", (0,), (6,)),

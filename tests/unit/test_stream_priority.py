@@ -93,7 +93,7 @@ def test_against_every_chain_there_is() -> None:
 
 
 def streams_of_longest_chains(plan: Plan, us: dict[str, float]) -> set[int]:
-    """The streams that have most of some longest chain, found by listing all chains."""
+    """The streams on which most of a longest chain runs, found by listing all chains."""
     before: list[set[int]] = []
     for i, op in enumerate(plan.operators):
         same = [j for j in range(i) if plan.operators[j].stream == op.stream]

@@ -1,4 +1,4 @@
-"""Tests the threads behind a module: several at once, and threads that cannot be started."""
+"""Tests the threads that run a module: several at once, and threads that cannot be started."""
 
 from __future__ import annotations
 

@@ -153,8 +153,8 @@ def test_of_candidates_as_good_as_the_best_the_nearest_is_taken():
     chosen = np.array([[0.2, 0.2], [0.35, 0.35]], dtype=np.float32)
     values = np.array([[3.0, 3.0], [2.99, 2.99], [2.9, 2.9], [1.0, 1.0]], dtype=np.float32)
     found = _nearest_of_the_best(candidates, values, chosen)
-    # The worst value is 2 below the best. Compared with 2, a value 0.01 below the best counts as
-    # good, and a value 0.1 below does not.
+    # The worst value is 2 below the best value. Compared with 2, a distance of 0.01 from the best
+    # value is small enough to count as good, and a distance of 0.1 is not.
     np.testing.assert_array_equal(found, [places[0], places[1]])
     values[1] = 2.97
     found = _nearest_of_the_best(candidates, values, chosen)

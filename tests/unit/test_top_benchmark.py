@@ -1,4 +1,4 @@
-"""Tests the benchmark of TOP at a small size: its kept cells, its searches and its report."""
+"""Tests the benchmark of TOP at a small size: its stored results, its searches and its report."""
 
 import json
 
@@ -56,7 +56,7 @@ def test_all_contestants_see_the_same_world_and_the_report_tells_what_is_there(t
     table = (tmp_path / "top_claims.md").read_text()
     assert "hill climbing" in table
     assert "(2 seeds)" in table
-    assert "375 decisions" not in table  # Claims whose cells were not run are left out.
+    assert "375 decisions" not in table  # Only claims with results are listed.
     assert (tmp_path / "top_curves.svg").stat().st_size > 1000
 
 

@@ -1,4 +1,5 @@
-"""Tests the whole of TOP: queues that last over steps, GPG inside the agents, stopped trainings."""
+"""Tests the whole of TOP: queues that persist from step to step, GPG in the agents, stopped
+trainings."""
 
 import os
 import signal

@@ -46,7 +46,8 @@ def test_why_it_cannot_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_weights_outlive_the_capture() -> None:
-    """A CUDA graph holds the addresses of weights, which were once freed too early on an H200."""
+    """A CUDA graph holds the addresses of weights, so the weights must live as long as the
+    graph."""
     pytest.importorskip("torch")
     seen: list[weakref.ref[Any]] = []
 

@@ -23,7 +23,8 @@ from benchmarks.torch_twin import TorchTwin  # noqa: E402
 def check(model: onnx.ModelProto, feed: dict[str, np.ndarray], rtol: float = 1e-5) -> TorchTwin:
     """Check the results of the twin of `model`, and return the twin.
 
-    They must be near onnxruntime's. `rtol` is the largest error, relative to the largest value.
+    The results must be near onnxruntime's results. `rtol` is the largest error, relative to the
+    largest value.
     """
     twin = TorchTwin(model).eval()
     with torch.inference_mode():

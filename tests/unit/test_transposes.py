@@ -1,4 +1,4 @@
-"""Tests that kernels which read across memory write in tiles, and are right for any shape."""
+"""Tests that transposing kernels work tile by tile, and are right for any shape."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_there_are_tutorials() -> None:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that keeps kernels from one compilation to the next, as on users' machines."""
+    """A folder that keeps kernels for later compilations, as on users' machines."""
     return tmp_path_factory.mktemp("kept")
 
 

@@ -65,7 +65,7 @@ def test_as_cheap_as_trying_all(hundred: int) -> None:
         found = all_labels(things, equal)
         least = min(labels_cost(each, costs) for each in found)
         assert labels_cost(labels, costs) == pytest.approx(least, abs=1e-9)
-        # Among the cheapest labellings, the one with the fewest labels 1 is chosen.
+        # The choice is the cheapest labelling, and in a tie the labelling with the fewest labels 1.
         ties = [each for each in found if labels_cost(each, costs) < least + 1e-6]
         assert sum(labels.values()) == min(sum(each.values()) for each in ties)
         mixed += len(set(labels.values())) == 2
@@ -73,7 +73,8 @@ def test_as_cheap_as_trying_all(hundred: int) -> None:
 
 
 def test_a_long_chain_is_as_cheap_as_step_by_step() -> None:
-    """Along a chain, the lowest costs up to a thing follow from those of the previous thing."""
+    """In a chain, the lowest costs of the first n things follow from the lowest costs of n - 1
+    things."""
     for seed in range(3):
         rng = random.Random(seed)
         things = 300

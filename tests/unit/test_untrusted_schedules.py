@@ -217,7 +217,8 @@ def test_prices_that_no_number_can_hold_together():
 
 @pytest.mark.parametrize("op", [10**9, 2**70, -1, 0.5, None, "a"])
 def test_no_id_crosses_unchecked(op):
-    """If `op` was overridden, the table's own check of ids was skipped, and the process crashed."""
+    """A subclass that overrides `op` once skipped the table's check of ids, and the process
+    crashed."""
 
     class Trusting(LatencyTable):
         def op(self, op):
@@ -251,7 +252,7 @@ def test_a_batch_that_points_outside_of_itself(ends):
 
 
 def test_buffers_of_more_bytes_than_there_are():
-    """The sizes of three buffers of 2**62 bytes overflowed, and the buffers overlapped."""
+    """The sum of the sizes once overflowed, and the buffers were placed over each other."""
     graph = OpGraph.from_edges(3, [])
     buffers = [Buffer(2**62, (op,)) for op in range(3)]
     streams, waits = [[0], [1], [2]], [()] * 3

@@ -1,4 +1,4 @@
-"""Tests that faults we report to other projects still exist. If not, our workaround can go."""
+"""Tests that faults we report to other projects still exist. Otherwise we can drop a workaround."""
 
 from __future__ import annotations
 

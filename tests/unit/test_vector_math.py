@@ -1,4 +1,4 @@
-"""Tests the accuracy of our transcendental functions, and that kernels call no library for them."""
+"""Tests the accuracy of our transcendental functions. Kernels must call no library for them."""
 
 import math
 from pathlib import Path
@@ -33,7 +33,8 @@ FUNCTIONS_OF_ONE = {
 
 
 def arguments(seed: int) -> np.ndarray:
-    """Random bits as float32, usual numbers, and numbers at which the functions change."""
+    """Random bits as float32, usual numbers, and special numbers such as limits of the
+    functions."""
     rng = np.random.default_rng(seed)
     by_bits = rng.integers(0, 2**32, LENGTH // 2, dtype=np.uint64).astype(np.uint32)
     usual = rng.standard_normal(LENGTH // 2).astype(np.float32) * 4
@@ -152,7 +153,7 @@ def test_functions_of_rounded_numbers_are_rounded_in_vectors():
 
     x = as_rounded(given)
     wanted = as_rounded(x * as_rounded(1 / (1 + np.exp(-x))))
-    # A number halfway between two steps may be rounded to either.
+    # A number halfway between two steps may be rounded to either step.
     assert np.mean(got.numpy() != wanted) < 0.01
     np.testing.assert_allclose(got.numpy(), wanted, atol=0.0501)
 

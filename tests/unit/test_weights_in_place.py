@@ -19,7 +19,8 @@ SIZE = 600
 
 
 def model() -> onnx.ModelProto:
-    """A model with large and small weights in turn, of several types, and with doc strings."""
+    """A model in which large and small weights of several types alternate. It has doc strings
+    too."""
     rng = np.random.default_rng(0)
     square = rng.standard_normal((SIZE, SIZE))
     weights = [
@@ -62,7 +63,8 @@ def test_large_floats_stay_in_the_file(tmp_path: Path) -> None:
     onnx.save_model(model(), path)
     light = read_all_but_large(path)
     outside = [tensor for tensor in light.graph.initializer if is_outside(tensor)]
-    # `halves` is too small, with less than 1 MiB, and `typed` is a list of floats in the file.
+    # Two weights cannot stay in the file: `halves` has less than 1 MiB, and `typed` is stored as a
+    # list of floats.
     assert [tensor.name for tensor in outside] == ["w0", "w1"]
     assert not any(tensor.raw_data for tensor in outside)
     assert filled(light, path) == onnx.load(path)

@@ -54,7 +54,7 @@ def test_the_work_of_all_parts_spares_stages() -> None:
         full = schedule(graph, "ios", latency=table, bounds=False, **options)
         made = schedule(graph, "ios", latency=table, **options)
         assert made == full
-        # `loose` has the bounds that hold if each operator had one core.
+        # `loose` has the bounds that would hold if each operator ran on one core.
         loose = schedule(graph, "ios", latency=table, **options, cores=1_000_000)
         assert made.stats["stages_priced"] <= loose.stats["stages_priced"]
         spared += loose.stats["stages_priced"] - made.stats["stages_priced"]

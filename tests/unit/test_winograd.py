@@ -114,7 +114,7 @@ def test_time_budgets() -> None:
 
 
 def kinds(model: onnx.ModelProto, **options: Any) -> list[str]:
-    # Where TVM's kernels may compete, a disturbed measurement could choose them.
+    # If TVM's kernels were allowed too, a disturbed measurement could choose them.
     options = {"providers": ["onednn"], "latency_db": ":memory:", **options}
     operators = Compilation(model, CompileOptions(**options)).program.operators
     return [op.description.op for op in operators if op.description is not None]
@@ -144,7 +144,7 @@ def test_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((1, 16, 33, 29)).astype(np.float32)
     (wanted,) = run_onnxruntime(model, {"x": x}).values()
     results = []
-    known = tmp_path / "latency.db"  # With the same latencies, both choose the same kernels.
+    known = tmp_path / "latency.db"  # Both compilations choose equal kernels.
     for scheduler in ("sequential", "greedy"):
         path = tmp_path / f"{scheduler}.tar"
         tvm_interop.compile(
@@ -186,7 +186,7 @@ def inputs(op: LibraryOp, seed: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("channels", [8, 64, 256])
 def test_the_error_is_like_that_of_direct_sums(channels: int) -> None:
-    """The error is at most five times that of direct sums, and 2e-6 of the largest result."""
+    """The error is at most five times the error of direct sums, and 2e-6 of the largest result."""
     direct = conv(channels, 32, 24)
     op = as_winograd(direct)
     assert op is not None

@@ -22,8 +22,8 @@ Layout Api::Blocked() const {
 Api Api::Load(const std::string& path) {
   const SharedLibrary library(path);
   Api api;
-  // The version is checked first, because a function of the same name may be a different one in
-  // another major version.
+  // The version is checked first, because the same name may mean another function in another major
+  // version.
   api.version = library.Find<const Version*()>("dnnl_version");
   const Version& version = *api.version();
   if (version.major != kVersion) {

@@ -20,8 +20,8 @@ namespace onednn {
 void Check(int status, const char* what);
 
 // Sets the OpenMP team size of the calling thread while this object lives, and restores the earlier
-// size at the end. oneDNN reads the team size when it makes a primitive and when it runs one. Other
-// users of OpenMP share the same setting.
+// size at the end. oneDNN reads the team size when it makes a primitive and when it runs a
+// primitive. Other users of OpenMP share the same setting.
 class TeamGuard {
  public:
   TeamGuard(const Api& api, int threads) : api_(api) {

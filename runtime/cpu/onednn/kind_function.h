@@ -37,13 +37,14 @@ class KindFunction<Result(Args...)> {
 #define TVM_INTEROP_SAME_NUMBER(ours, theirs)
 #endif
 
-// Declares the function `name`, which oneDNN's header calls `dnnl_` and then `name`. Its first
+// Declares the function `name`. In oneDNN's header its name has the prefix `dnnl_`. Its first
 // argument is the `Api`, and oneDNN's own arguments follow.
 #define TVM_INTEROP_ONEDNN_FUNCTION(result, name, args) \
   const KindFunction<result args> name("dnnl_" #name);  \
   TVM_INTEROP_SAME_FUNCTION(result args, dnnl_##name)
 
-// Declares the number `name`, which oneDNN's header calls `dnnl_` and then `theirs`.
+// Declares the number `name`. In oneDNN's header the same number is called `theirs`, with the
+// prefix `dnnl_`.
 #define TVM_INTEROP_ONEDNN_NUMBER(name, value, theirs) \
   constexpr int name = value;                          \
   TVM_INTEROP_SAME_NUMBER(name, dnnl_##theirs)

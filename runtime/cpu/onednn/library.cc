@@ -14,8 +14,8 @@ namespace {
 using namespace onednn;  // NOLINT: this file is about nothing else.
 
 // Whether an implementation of this name adds numbers up in the same order for every team size.
-// Implementations that use a general matrix product do not, and neither do the convolutions called
-// `brgconv`. For unknown implementations the answer is no.
+// Implementations that use a general matrix product change the order, and the convolutions called
+// `brgconv` do too. For unknown implementations the answer is no.
 bool IsSureOfItsBits(const std::string& implementation) {
   for (const char* sure : {"jit", "brg:", "brdgmm_dw:", "ref:", "simple", "winograd:"}) {
     if (implementation.rfind(sure, 0) == 0) return true;
@@ -59,8 +59,8 @@ class OneDnnLibrary : public KernelLibrary {
                                " tensors for " + std::to_string(op.shapes.size()));
     }
     auto kernel = Make(op, threads, args);
-    // Sums of integers are the same in any order, so quantised operators always run on the whole
-    // team.
+    // Sums of integers are the same in any order, so quantised operators always get all `threads`
+    // threads.
     const bool gets_team =
         threads == 1 || op.is_quantised() || IsSureOfItsBits(kernel->implementation());
     return gets_team ? std::move(kernel) : Make(op, 1, args);

@@ -75,9 +75,9 @@ class Maker {
     return op_.ends().has_bias ? descs_.Plain(shape, kFloat32) : Owned<MemoryDesc>();
   }
 
-  // Describes an argument of a unary operator as the primitive sees it. If the source or
-  // the result is blocked in memory, the primitive sees both as blocked. For a source and a result
-  // of different layouts, oneDNN only has slow kernels.
+  // Describes an argument of an operator with one input, as the primitive sees the argument. If the
+  // source or the result is blocked in memory, the primitive sees both as blocked. The reason is
+  // that oneDNN has only slow kernels for a source and a result of different layouts.
   Owned<MemoryDesc> Inner(int arg, int type) const {
     const Layout source = op_.layouts[0], result = op_.layouts[last()];
     return descs_.Laid(op_.shapes[arg], type, source == Layout::kPlain ? result : source);
@@ -114,8 +114,8 @@ class Maker {
   // The type that the primitive uses for an addend or a result of a product. It is float32 if the
   // factors are float32, and the stored type otherwise.
   int Computed(int arg) const { return Factors() == kFloat32 ? kFloat32 : Stored(arg); }
-  // The type of both source and result in a primitive that only moves or pools numbers. If source
-  // and result are stored in the same type, it is that type. Otherwise it is float32.
+  // The type of both source and result in a primitive that only moves or pools numbers. It is the
+  // stored type if source and result are stored in the same type. Otherwise it is float32.
   int Moved() const { return Stored(0) == Stored(last()) ? Stored(0) : kFloat32; }
 
   static int TypeOf(tvm_interop::DataType type) {

@@ -59,8 +59,8 @@ void Multiply(const float* left, int64_t stride, const float* right, int64_t ter
   }
 }
 
-// Multiplies the first kRows rows of a matrix, or all `rows` rows if there are fewer. If their
-// number is odd, one row more is read and written.
+// Multiplies the first kRows rows of a matrix, or all `rows` rows if there are fewer. If `rows` is
+// odd, one row more may be read and written.
 template <typename Vector, int kRows, int kWide, int64_t kTerms>
 void MultiplyUpTo(int64_t rows, const float* left, int64_t stride, const float* right,
                   int64_t terms, float* to, int64_t to_stride) {

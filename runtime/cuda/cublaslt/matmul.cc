@@ -51,9 +51,10 @@ struct Sizes {
   int64_t m, n, k, batch;
 };
 
-// The descriptors of a product. Our matrices are row-major, and cuBLASLt's are column-major. So
-// cuBLASLt reads each of our matrices as its transpose. We let cuBLASLt compute right * left, and
-// its result is the transpose of ours. The bias has one number for each row of cuBLASLt's result.
+// The descriptors of a product. Our matrices are row-major, and cuBLASLt's matrices are
+// column-major. So cuBLASLt reads each of our matrices as its transpose. We let cuBLASLt compute
+// right * left. The result is the transpose of the product left * right that we want. The bias has
+// one number for each row of cuBLASLt's result.
 class Descs {
  public:
   Descs(const Api& api, const Matmul& op, const void* bias)

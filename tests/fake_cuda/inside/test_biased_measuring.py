@@ -1,4 +1,4 @@
-"""Shows on the clock of the fake GPU how measuring can go wrong, and that our way does not.
+"""Shows on the clock of the fake GPU how measurements can be biased, and that ours are not.
 
 The clock counts the host's time to launch work, and the GPU's time to begin a graph and to go on to
 a node. Work of different streams overlaps. Each kernel takes a microsecond, plus the time that a
@@ -121,16 +121,18 @@ SHORT_TWICE, LONG_ONCE = "algorithm 0", "algorithm 1, fused"
 
 
 def new_conv(width: int) -> LibraryOp:
-    """With a bias, algorithm 1 takes one kernel, and algorithm 0 takes two."""
+    """A convolution with a bias. Algorithm 1 launches one kernel for it, and algorithm 0 launches
+    two."""
     return conv2d((1, 2, 3, width), (2, 2, 3, 3), (1, 2, 3, width), has_bias=True)
 
 
 def test_the_old_choice_of_algorithms_was_that_of_the_host() -> None:
-    """Timing launches between two events, on an idle stream, prefers one call to two."""
+    """If launches on an idle stream are timed between two events, one call seems faster than
+    two."""
     for library in ("cudnn", "cublaslt"):
         assert library_version(library) is not None
     op = new_conv(6001)
-    slow = {1: 2e-3, 7: 1.0}  # Algorithm 1 takes 3 us, and the two kernels of algorithm 0 take 2.
+    slow = {1: 2e-3, 7: 1.0}  # Algorithm 1 takes 3 us; the two kernels of algorithm 0 take 2 us.
     stream = new_stream()
     old = {}
     for name, kernels, extra_us in ((LONG_ONCE, 1, 2.0), (SHORT_TWICE, 2, 0.0)):
@@ -202,7 +204,7 @@ def test_prices_of_stages_add_up_to_the_network(
 def test_the_old_prices_made_stages_look_too_good(
     compilation: Compilation, model: MeasuredLatency
 ) -> None:
-    """Compares three operators side by side with the same three one after the other."""
+    """Compares three operators side by side with the same three operators one after the other."""
     groups = [[0], [1], [2]]
     truth = model.stage(groups) / sum(model.op(op) for op in range(3))
     assert truth == pytest.approx(1 / 3, abs=0.02)  # They overlap.

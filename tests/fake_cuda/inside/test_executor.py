@@ -63,7 +63,7 @@ def test_a_graph_is_recorded_in_launch_order(check_log: Callable[..., list[str]]
     schedule = random_schedule(program, 3, 3)
     instance, kernels = make_instance(program, schedule, "captured")
     order = [op.name for op in instance.plan.operators]
-    assert kernels.called == order * 2  # Each kernel is called to warm up, and for the capture.
+    assert kernels.called == order * 2  # Each kernel is called once to warm up and once to capture.
     instance.run()
     assert kernels.called == order * 2  # A replay of the graph calls no kernel.
     del instance

@@ -255,7 +255,7 @@ def new_conv(width: int, **fields: Any) -> LibraryOp:
 @pytest.mark.parametrize(
     ("ms", "fields", "choice"),
     [
-        # All algorithms are equally fast: the first one with one kernel instead of two is chosen.
+        # All kernels are equally fast. So the first algorithm that needs only one kernel is chosen.
         ({}, {"has_bias": True, "activation": "relu"}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 0, fused"),
         ({1: 1.0, 0: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 7, fused"),
@@ -313,7 +313,8 @@ def test_what_is_remembered_is_not_measured_again(
     instance = CudaInstance(diamond(SQUARE)[1], None, {}, dispatch="streams")
     del instance
     check_log()
-    # Each kernel is launched once, to test whether it runs. The sum takes two kernels.
+    # Each kernel is launched once, to test whether it runs. Two of the four kernels compute the
+    # sum.
     assert (tmp_path / "calls.jsonl").read_text().count('"call":"launch"') == 4
 
 

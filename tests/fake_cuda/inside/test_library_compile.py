@@ -84,7 +84,7 @@ def convolutions() -> onnx.ModelProto:
 
 
 def test_a_whole_network_of_libraries_gives_onnxruntimes_numbers() -> None:
-    """The fake cuDNN computes, so numbers can be compared with onnxruntime's.
+    """The fake cuDNN really computes, so its results can be compared with onnxruntime's results.
 
     Every schedule and dispatch mode gives the bits of sequential runs.
     """

@@ -1,7 +1,7 @@
 """Runs merged operators on the fake GPU, with kernels that compute.
 
 The emulation executes TVM's kernels (see `tests/cuda_emulation`), and the fake libraries compute
-the operators that they run. So numbers can be compared with onnxruntime's.
+the operators that they run. So results can be compared with onnxruntime's results.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def ran_right_and_safe(seed: int, name: str, num_ops: int, log: Path) -> Plan:
 
     The function checks that the schedule is valid, and that its makespan is the makespan of an
     evaluator that shares no code with the scheduler. It checks that the plan passes its checker,
-    and that the results are right. It also checks that no other order of the GPUs' work, as far as
-    the calls allow one, could give wrong results.
+    and that the results are right. The calls may allow the GPUs to do their work in other orders.
+    The function also checks that none of these orders could give wrong results.
     """
     rng = random.Random(seed)
     program = random_program(seed, num_ops)

@@ -227,7 +227,7 @@ def test_what_goes_wrong_in_a_capture(check_log: Callable[..., list[str]]) -> No
     runtime.cudaEventRecord(events[1], streams[1])
     graph = ctypes.c_void_p()
     runtime.cudaStreamBeginCapture(streams[0], 1)
-    runtime.cudaStreamWaitEvent(streams[0], events[1], 0)  # The event is not of the capture.
+    runtime.cudaStreamWaitEvent(streams[0], events[1], 0)  # The event is from outside the capture.
     assert runtime.cudaStreamEndCapture(streams[0], ctypes.byref(graph)) == 901
     runtime.cudaStreamBeginCapture(streams[0], 1)
     runtime.cudaEventRecord(events[0], streams[0])

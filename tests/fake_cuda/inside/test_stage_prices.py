@@ -68,7 +68,7 @@ def test_long_stages_are_repeated_less_often(
     monkeypatch.setattr(cuda_timer.CudaStageTimer, "_executor", noted)
     monkeypatch.setattr(cuda_timer, "_LONG_US", START_US + 1.5)
     assert model.stages([[[0]], [[0, 1]]]) == pytest.approx([1, 2], abs=0.01)
-    # The first of the three stages that were measured is the empty one.
+    # The first of the three stages that were measured is the empty stage.
     assert made == [1, 4, 8, 1, 4, 8, 1, 2]
 
 
@@ -87,7 +87,7 @@ def test_a_repetition_begins_when_the_one_before_has_ended(compilation: Compilat
 
 
 def test_tensors_lie_in_one_block(compilation: Compilation, tmp_path: Path) -> None:
-    """A timer allocates once for all tensors. No tensor makes the host wait or make a stream."""
+    """A timer allocates the memory of all tensors at once. A tensor needs no stream and no wait."""
     program = compilation.program
     timer = compilation._lowered.stage_timer(program, 3, 1)
     log = tmp_path / "calls.jsonl"
@@ -125,7 +125,8 @@ def test_a_run_that_was_held_up_changes_no_price() -> None:
 def test_no_run_of_a_stage_is_thrown_away(
     compilation: Compilation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first latency needs three runs of each graph; the next two latencies need no more."""
+    """The first latency needs three runs of each graph. These runs also serve the next two
+    latencies."""
     ran: list[tuple[int, int]] = []
     run = cuda_timer._cuda.measure_interleaved
 

@@ -1,8 +1,8 @@
 """Tests copies between the host, the GPU and the caller, and the waits that keep them right.
 
 `runtime/cuda/staging.h` lists each buffer that is shared, with the wait that orders its users. For
-each wait, a test takes the wait away and sees a wrong result, and sees the right one with the wait.
-The GPU works asynchronously, and a kernel holds it up until a gate opens.
+each wait, a test runs with the wait and sees the right result, and runs without the wait and sees a
+wrong result. The GPU works asynchronously, and a kernel holds the GPU up until a gate opens.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class TestWaits:
             instance.start()
             with maybe_without("cudaStreamWaitEvent", is_planted):
                 instance.write(v, ones(2))
-                # The copy to the second GPU has ended, unless it waits.
+                # By the end of this pause, the copy to the second GPU has ended, unless it waits.
                 threading.Event().wait(OPEN_AFTER_S / 2)
         assert (number_of(instance.read(instance.plan.outputs[1])) == 6) is not is_planted
 

@@ -130,7 +130,7 @@ def test_much_shared_memory_must_be_allowed(fatbin: bytes) -> None:
     assert launch(plain, shared_bytes=48 << 10) == 0
     assert launch(plain, shared_bytes=(48 << 10) + 1) == 1
     assert launch(shared, shared_bytes=44 << 10) == 0
-    assert launch(shared, shared_bytes=(44 << 10) + 1) == 1  # The kernel itself declares 4 KiB.
+    assert launch(shared, shared_bytes=(44 << 10) + 1) == 1  # The kernel `shared` declares 4 KiB.
     assert driver.cuFuncSetAttribute(plain, most_dynamic_shared_bytes, 228 << 10) == 1
     assert driver.cuFuncSetAttribute(plain, most_dynamic_shared_bytes, 100 << 10) == 0
     assert launch(plain, shared_bytes=100 << 10) == 0
@@ -181,7 +181,7 @@ def test_an_error_stays_until_it_is_asked_for() -> None:
 
 @pytest.fixture
 def broken_later() -> Iterator[ctypes.c_void_p]:
-    """A stream on which a kernel has been launched that fails on the GPU."""
+    """A stream with a launched kernel that will fail on the GPU."""
     stream = new_stream()
     fake_gpu.fail_work("bad", 700)
     assert fake_gpu.launch("bad", stream) == 0

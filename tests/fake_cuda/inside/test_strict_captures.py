@@ -1,4 +1,4 @@
-"""The fake CUDA refuses what CUDA's documentation forbids in a capture, and on events."""
+"""The fake CUDA refuses the calls that CUDA's documentation forbids in captures and for events."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// oneDNN's primitives compute attention in three steps, which write all scores to memory. This
-// project's own kernels stand in for them.
+// Makes a kernel of this project's own, not of oneDNN. oneDNN's primitives would compute attention
+// in three steps, and write all scores to memory between these steps.
 class AttentionMaker : public MakerOf<Attention> {
  public:
   using MakerOf::MakerOf;

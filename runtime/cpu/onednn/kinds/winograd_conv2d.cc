@@ -8,8 +8,8 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// oneDNN 3 has no Winograd kernels of float32. This project's own kernels stand in for them. They
-// work on the layouts that oneDNN's other kernels prefer.
+// Makes a kernel of this project's own, because oneDNN 3 has no Winograd kernels of float32. It
+// works on the layouts that oneDNN's kernels prefer.
 class WinogradMaker : public MakerOf<WinogradConv2d> {
  public:
   using MakerOf::MakerOf;

@@ -200,3 +200,26 @@ def test_sets_of_sizes_by_name(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.asarray(found[0]), _Step()(past, mask), 1e-4, 1e-5)
     with pytest.raises(InputError, match="no open dimension `batch`; it has `s"):
         tvm_interop.compile(path, shapes={"batch": {4, 7}})
+
+
+class _Indices(torch.nn.Module):
+    def forward(self, x: torch.Tensor, at: torch.Tensor, grid: torch.Tensor) -> tuple[object, ...]:
+        sampled = torch.nn.functional.grid_sample(x, grid, align_corners=False)
+        several = x[at, :, at], x[:, at, at - 4], x[:, :, at[:, None], at], x[:, at - 4]
+        return x[-1], x[:, -2, 1], x[..., -1], sampled, *several
+
+
+def test_indices_from_the_end_and_of_several_axes() -> None:
+    x, at = torch.randn(4, 4, 4, 4), torch.tensor([0, 3, 1])
+    given = (x, at, torch.rand(4, 2, 3, 2) * 2 - 1)
+    program = torch.export.export(_Indices(), given)
+    feeds = dict(zip(("x", "at", "grid"), (each.numpy() for each in given), strict=True))
+    for got, want in zip(computed(program, feeds), _Indices()(*given), strict=True):
+        np.testing.assert_allclose(got, want.numpy(), 1e-5, 1e-5)
+
+
+def test_places_of_maxima_are_refused() -> None:
+    pool = torch.nn.MaxPool2d(2, return_indices=True)
+    program = torch.export.export(pool, (torch.randn(1, 2, 4, 4),))
+    with pytest.raises(UnsupportedModelError, match="return_indices"):
+        load_model(program)

@@ -39,28 +39,43 @@ An integer type has its own least or largest number in place of infinity.
 
 
 @dataclass(frozen=True)
-class _Part:
+class StandIn:
+    """What a tensor whose size is computed when the model runs is made of.
+
+    Attributes
+    ----------
+    why_not: the error for a node that cannot use the tensor.
+    """
+
+    why_not: UnsupportedModelError
+
+
+@dataclass(frozen=True)
+class Part(StandIn):
     """A part of a tensor along an axis.
 
     Attributes
     ----------
     whole: the tensor.
+    axis: the axis, or -1 for a part that was reshaped.
     inside: a tensor of booleans, which says for each index of the axis whether it is in the part.
         It has the rank of `whole`.
-    why_not: the error for a node that cannot use the part.
+    mask: the mask that chose the elements of the part, None for a part between two bounds.
+    first: the index of the first element of a part between two bounds, if it is known.
     """
 
     whole: relax.Var
     axis: int
     inside: relax.Var
-    why_not: UnsupportedModelError
+    mask: relax.Var | None = None
+    first: relax.Var | None = None
 
 
 class ComputedParts:
     """The parts with computed bounds among the tensors of a model that is being imported."""
 
     def __init__(self) -> None:
-        self._parts: dict[relax.Var, _Part] = {}
+        self._parts: dict[relax.Var, Any] = {}
 
     def __contains__(self, value: Any) -> bool:
         return isinstance(value, relax.Var) and value in self._parts
@@ -100,7 +115,7 @@ class ComputedParts:
         inside = bb.emit(relax.op.reshape(inside, sizes))
         part = bb.emit(x)
         why_not = UnsupportedModelError(str(error), getattr(error, "node", ""))
-        self._parts[part] = _Part(x, axis, inside, why_not)
+        self._parts[part] = Part(why_not, x, axis, inside, first=low)
         return part
 
     def converted(
@@ -145,7 +160,7 @@ class ComputedParts:
         return bb.normalize(relax.op.divide(total, bb.emit(relax.op.astype(number, dtype))))
 
     def _gathered(
-        self, bb: relax.BlockBuilder, x: Any, part: _Part, attrs: Mapping[str, Any]
+        self, bb: relax.BlockBuilder, x: Any, part: Part, attrs: Mapping[str, Any]
     ) -> Any:
         """Return a variable that stands for the slices of `x` at the indices in a part."""
         shape = static_shape(getattr(x, "ty", None))
@@ -158,7 +173,7 @@ class ComputedParts:
         sizes[axis + part.axis] = int(part.whole.ty.shape[part.axis])
         inside = bb.emit(relax.op.reshape(part.inside, sizes))
         taken = bb.emit(whole)
-        self._parts[taken] = _Part(whole, axis + part.axis, inside, part.why_not)
+        self._parts[taken] = Part(part.why_not, whole, axis + part.axis, inside)
         return taken
 
 

@@ -26,7 +26,6 @@ from ..lowering.static_shape import static_shape
 from ..models.external_weights import array_of, is_outside
 from .bounds import within_bounds
 from .classical import is_classical
-from .computed_parts import ComputedParts
 from .constants import check_constants, constant_array
 from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import CONVERTED, convert
@@ -35,6 +34,7 @@ from .expand import nodes_of
 from .fold import fold
 from .half import narrowed, widened
 from .indices import with_safe_indices
+from .marked_elements import MarkedElements
 from .microsoft import check_outputs, full_name, is_known
 from .misfit import MisfitError
 from .moving_parts import moving_part
@@ -153,7 +153,12 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._path = path
         self._turned: frozenset[str] = frozenset()
         self._inner: dict[str, Any] = {}  # The tensors of subgraphs.
-        self._parts = ComputedParts()
+        self._parts = MarkedElements()
+        self._of_parts = {
+            "Expand": self._parts.repeated,
+            "NonZero": self._parts.places,
+            "Slice": self._parts.cut,
+        }
 
     def check_outputs(self, graph: onnx.GraphProto) -> None:
         """Refuse outputs that are parts of tensors with computed bounds."""
@@ -283,10 +288,13 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     ) -> relax.Expr:
         name = attrs["tvm_custom"]["name"]
         try:
-            result = self._parts.converted(self.bb, op_name, inputs, attrs)
+
+            def compute(given: Any) -> Any:
+                return self._convert(*in_later_form(self.bb, op_name, given, attrs, opset))
+
+            result = self._parts.result(self.bb, op_name, inputs, attrs, compute)
             if result is None:
-                later = in_later_form(self.bb, op_name, inputs, attrs, opset)
-                result = self._convert(*later)
+                result = compute(inputs)
         except Exception as err:
             # An error that names a node is about an earlier node, whose result this node reads.
             if isinstance(err, UnsupportedModelError) and err.node:
@@ -337,7 +345,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             check_constants(op_name, inputs, opset)
         except UnsupportedModelError as err:
             named = _cannot_import(attrs["tvm_custom"]["name"], op_name, err)
-            part = self._parts.cut(self.bb, inputs, named) if op_name == "Slice" else None
+            of_parts = self._of_parts.get(op_name)
+            part = None if of_parts is None else of_parts(self.bb, inputs, named)
             if part is None and op_name == "Slice":
                 part = moving_part(self.bb, inputs, named.node)
             if part is None:

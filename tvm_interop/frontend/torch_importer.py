@@ -1,8 +1,8 @@
 """Imports programs of `torch.export` with TVM's importer. It needs the extra `torch`.
 
-Two things differ from TVM's importer. Bindings are named after the PyTorch modules that they come
+Three things differ from TVM's importer. Bindings are named after the PyTorch modules that they come
 from, such as `layer1.0.conv1`. A recurrent layer becomes one kernel for each direction (see
-`recurrent.py`), where TVM's importer would unroll all steps.
+`recurrent.py`), where TVM's importer would unroll all steps. `torch_indices.py` converts indices.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tvm import relax
 from ..errors import InputError, UnsupportedModelError, first_line
 from ..lowering.names import OUTPUT_NAMES, rename_bindings
 from .recurrent import import_recurrent
+from .torch_indices import INDICES
 
 SUFFIX = ".pt2"
 """The file name suffix of programs that `torch.export.save` wrote."""
@@ -170,7 +171,8 @@ def _import(program: Any) -> tvm.IRModule:
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
     importer = ExportedProgramImporter()
-    converters = {name: _converter(kind) for name, kind in _RECURRENT.items()}
+    recurrent = {name: _converter(kind) for name, kind in _RECURRENT.items()}
+    converters = {**recurrent, **INDICES}
     mod = importer.from_exported_program(program, False, False, False, converters)
     names = {
         var: _name_of(node)

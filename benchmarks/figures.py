@@ -204,8 +204,8 @@ def _stages_priced() -> list[str]:
     return [
         "## Stages whose latency IOS asks for\n\nCounted by `python -m "
         "benchmarks.stages_priced` on simulated devices. The table has the number of stages whose "
-        "latency IOS asks for, without its bounds and with them. The bounds rule out the other "
-        "stages. IOS finds the same schedule in both cases.",
+        "latency IOS asks for, without its bounds and with them. Bounds on latencies rule out the "
+        "other stages. IOS finds the same schedule in both cases.",
         table(["", "device", "without bounds", "with bounds", "spared"], rows),
     ]
 

@@ -33,7 +33,7 @@ _CALLS = 25
 
 @experiment("opara", "Figure 2", "launch orders of GoogLeNet", seconds=3)
 def figure_2() -> Record:
-    """Launches GoogLeNet depth first and in Opara's order. Opara makes the streams of both."""
+    """Launches GoogLeNet twice: depth first, and in Opara's order, on the same streams."""
     times = {
         gpu: {
             form: [ms("googlenet", gpu, form, batch) for batch in _BATCHES]

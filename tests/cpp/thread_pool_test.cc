@@ -1,5 +1,6 @@
 // Tests the pool of threads and its two kinds of jobs: streams that any thread may serve, and
-// parallel loops. In builds with sanitizers, threads yield and sleep between the steps of a claim.
+// parallel loops. In builds with sanitizers, a thread
+// that claims a stream yields and sleeps between the steps of the claim.
 
 #include "runtime/cpu/thread_pool.h"
 

@@ -103,7 +103,7 @@ def test_of_all_actions_for_a_decision_one_stands_for_it_in_the_middle(levels):
 
 
 class Paid:
-    """An environment whose reward depends only on the levels of the two intervals."""
+    """An environment of two intervals; the reward depends only on the number chosen for each."""
 
     calls, rule = 0, PRINTED
 

@@ -1,5 +1,4 @@
-"""Tests the tables of exported networks. They tell networks that run by a schedule from networks
-that run sequentially."""
+"""Tests the tables of exported networks. A table marks the networks that run sequentially."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ class Linear(NamedTuple):
 def linear(index: Any, axes: Mapping[Any, Axis]) -> Linear | None:
     """An integer expression in linear form; None if it is not recognised as linear.
 
-    A quotient by a constant is linear where it is the same for all values of its variables. An
-    example is the number of a channel's group, as long as all channels are of one group.
+    A quotient by a constant is linear if it is the same for all values of its variables. For
+    example, `channel // 8` is linear if all values of `channel` are below 8.
 
     Parameters
     ----------

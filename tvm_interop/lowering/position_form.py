@@ -50,9 +50,9 @@ class Known(NamedTuple):
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the number in each constant that consists of a single integer.
-    places: for each constant that holds indices into a flattened tensor, the greatest `m` of its
-        indices. Each index is a position plus `m` times the length. Exporters make such constants
-        to read a mask.
+    places: some constants hold indices into a flattened tensor; exporters make them to read a
+        mask. Each index is a position plus a multiple `m` of the length. This is the greatest `m`
+        in each such constant.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 

@@ -118,9 +118,8 @@ def gpg_scored(
     weights, streams: as for `gpg`.
     priced: number of endings per state for which the latency model is asked; 0 to ask for none. The
         endings with the lowest scores are chosen. The model's latency replaces the estimate.
-    width: number of states that a beam search follows at the same time. It follows the states with
-        the lowest sum of the latency so far and the estimate for the operators that remain. The
-        paper follows one state.
+    width: number of states that a beam search follows at the same time: the states with the lowest
+        sum of the latency so far and the estimate for what remains. The paper follows one state.
 
     A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
     the last operator becomes a stage by itself.

@@ -11,6 +11,7 @@ import tvm_interop
 from tests.one_node import computed
 from tvm_interop.errors import InputError, UnsupportedModelError
 from tvm_interop.frontend import load_model
+from tvm_interop.frontend.torch_conditions import broken_condition
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
 
@@ -70,6 +71,34 @@ def test_dynamic_dimension_takes_the_shape_given() -> None:
     np.testing.assert_allclose(got, net(x).detach().numpy(), 1e-4, 1e-5)
     with pytest.raises(UnsupportedModelError, match="input_shapes"):
         _run(program, x)
+
+
+class _ForEvenBatches(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.shape[0] % 2 == 0 else x - 1
+
+
+def test_sizes_that_break_a_condition_of_the_program_are_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for are_guards in (True, False):
+        program = torch.export.export(
+            _ForEvenBatches(),
+            (torch.ones(4, 2),),
+            dynamic_shapes=[{0: torch.export.Dim.AUTO}],
+            prefer_deferred_runtime_asserts_over_guards=not are_guards,
+        )
+        np.testing.assert_array_equal(
+            _run(program, torch.ones(6, 2), input_shapes={"x": (6, 2)}), 2
+        )
+        with pytest.raises(InputError, match=r"condition `.*2.*Give sizes that meet it"):
+            _run(program, torch.ones(3, 2), input_shapes={"x": (3, 2)})
+    assert "is not checked" not in caplog.text
+    program._guards_code = ["__import__('os').getpid() < 0", "1 // (L['x'].size()[0] - 5) < 9"]
+    assert broken_condition(program, {"x": (6, 2)}, "it") is None
+    assert "getpid" in caplog.text
+    assert "is not checked" in caplog.text
+    assert broken_condition(program, {"x": (5, 2)}, "it") == "1 // (x.size()[0] - 5) < 9"
 
 
 @pytest.mark.parametrize(

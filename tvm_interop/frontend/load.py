@@ -31,6 +31,7 @@ from .shapes import (
 )
 from .torch_importer import (
     SUFFIX,
+    check_conditions,
     check_limits,
     import_exported_program,
     is_exported_program,
@@ -106,7 +107,9 @@ def load_model(
 
 def _of_program(program: Any, origin: str, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     check_limits(program, shapes)
-    return _with_shapes(import_exported_program(program, origin), shapes)
+    mod = _with_shapes(import_exported_program(program, origin), shapes)
+    check_conditions(program, shapes, origin)
+    return mod
 
 
 def _with_shapes(mod: tvm.IRModule, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:

@@ -19,6 +19,7 @@ from tvm import relax
 from ..errors import InputError, UnsupportedModelError, first_line
 from ..lowering.names import OUTPUT_NAMES, rename_bindings
 from .recurrent import import_recurrent
+from .torch_conditions import broken_condition
 from .torch_indices import INDICES
 
 SUFFIX = ".pt2"
@@ -165,6 +166,30 @@ def check_limits(program: Any, shapes: Mapping[str, Sequence[int]]) -> None:
                 f"with sizes from {max(1, known.lower)} to {known.upper}: give such a size, or "
                 "export the program for a larger range, by `torch.export.Dim` in `dynamic_shapes`"
             )
+
+
+def check_conditions(program: Any, shapes: Mapping[str, Sequence[int]], origin: str) -> None:
+    """Refuse shapes of open inputs that break a condition under which the program was exported.
+
+    Parameters
+    ----------
+    origin: the program's description in messages, such as its path.
+
+    Raises
+    ------
+    InputError
+        The message names the condition.
+    """
+    all_dims = dims_of_program(program)
+    is_open = any(isinstance(dim, str) for dims in all_dims.values() for dim in dims)
+    known_shapes = {name: tuple(shapes.get(name, dims)) for name, dims in all_dims.items()}
+    broken = broken_condition(program, known_shapes, origin) if is_open else None
+    if broken is not None:
+        given = ", ".join(f"`{name}` {tuple(shape)}" for name, shape in shapes.items())
+        raise InputError(
+            f"{origin} does not run for the input shapes {given}: it was exported under the "
+            f"condition `{broken}`. Give sizes that meet it, or export the program for these sizes"
+        )
 
 
 def _import(program: Any) -> tvm.IRModule:

@@ -73,6 +73,39 @@ def test_dynamic_dimension_takes_the_shape_given() -> None:
         _run(program, x)
 
 
+class _Resized(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        resize = torch.nn.functional.interpolate
+        results = [
+            *(resize(x, scale_factor=f) for f in (2, 0.5, (1.5, 0.7))),
+            *(resize(x, size=s) for s in ((7, 15), (12, 20))),
+            resize(x, scale_factor=(1.5, 0.7), recompute_scale_factor=True),
+            resize(x, scale_factor=(1.5, 0.7), mode="bilinear"),
+            resize(x, scale_factor=(1.5, 0.7), mode="bicubic"),
+            resize(x, size=(1, 15), mode="bilinear", align_corners=True),
+            resize(x, size=(1, 15), mode="bicubic"),
+            resize(x, size=(3, 4), mode="bilinear", antialias=True),
+        ]
+        return torch.cat([each.flatten(2) for each in results], 2)
+
+
+def test_images_are_resized_as_pytorch_does() -> None:
+    x = torch.randn(2, 3, 6, 10)
+    for shapes in (None, [{0: torch.export.Dim("batch", min=1, max=4)}]):
+        module = _Resized() if shapes is None else _ResizedByWholeFactors()
+        program = torch.export.export(module, (x,), dynamic_shapes=shapes)
+        got = _run(program, x, input_shapes={} if shapes is None else {"x": (2, 3, 6, 10)})
+        np.testing.assert_allclose(got, module(x).numpy(), 1e-5, 1e-5)
+
+
+class _ResizedByWholeFactors(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        resize = torch.nn.functional.interpolate
+        results = [resize(x, scale_factor=2, mode=m) for m in ("nearest", "bilinear", "bicubic")]
+        results.append(resize(x, size=(7, 15)))
+        return torch.cat([each.flatten(2) for each in results], 2)
+
+
 class _ForEvenBatches(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + 1 if x.shape[0] % 2 == 0 else x - 1

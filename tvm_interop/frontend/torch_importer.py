@@ -1,8 +1,9 @@
 """Imports programs of `torch.export` with TVM's importer. It needs the extra `torch`.
 
-Three things differ from TVM's importer. Bindings are named after the PyTorch modules that they come
+Four things differ from TVM's importer. Bindings are named after the PyTorch modules that they come
 from, such as `layer1.0.conv1`. A recurrent layer becomes one kernel for each direction (see
-`recurrent.py`), where TVM's importer would unroll all steps. `torch_indices.py` converts indices.
+`recurrent.py`), where TVM's importer would unroll all steps. `torch_indices.py` converts indices,
+and `torch_resize.py` converts `interpolate`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..lowering.names import OUTPUT_NAMES, rename_bindings
 from .recurrent import import_recurrent
 from .torch_conditions import broken_condition
 from .torch_indices import INDICES
+from .torch_resize import RESIZED
 
 SUFFIX = ".pt2"
 """The file name suffix of programs that `torch.export.save` wrote."""
@@ -197,7 +199,7 @@ def _import(program: Any) -> tvm.IRModule:
 
     importer = ExportedProgramImporter()
     recurrent = {name: _converter(kind) for name, kind in _RECURRENT.items()}
-    converters = {**recurrent, **INDICES}
+    converters = {**recurrent, **INDICES, **RESIZED}
     mod = importer.from_exported_program(program, False, False, False, converters)
     names = {
         var: _name_of(node)

@@ -39,6 +39,8 @@ def _positions(
     """Return the positions that PyTorch reads along each axis. It computes them in float32."""
     found = []
     for a, b, scale in zip(old, new, scales or (None, None), strict=True):
+        if b in (a, 2 * a):
+            scale = None  # PyTorch then does not look at the scale.
         step = np.float32(1 / scale) if scale else np.float32(a) / np.float32(b)
         places = np.floor(np.arange(b, dtype=np.float32) * step)
         found.append(np.minimum(places.astype(np.int64), a - 1))

@@ -178,7 +178,7 @@ class NativeModel:
         return shape.value
 
     def run_counts(self, shape: int, struct_size: int = ctypes.sizeof(RunCounts)) -> RunCounts:
-        """How often all instances together ran at a shape, and with how many rows."""
+        """The number of runs at a shape, and of their rows, summed over all instances."""
         counts = RunCounts(struct_size)
         check(library().tvi_model_run_counts(self.model, shape, ctypes.byref(counts)))
         return counts

@@ -1,4 +1,4 @@
-"""Tests masks that exclude queries too, as in DeBERTa: all given positions must have a 1."""
+"""Tests masks that exclude queries too, as in DeBERTa. Only padded positions may have a 0."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class ChainFinder:
         return readers[0] if len(readers) == 1 else None
 
     def _bias(self, var: relax.Var, operator: relax.Var, axis: int) -> Array | None:
-        """The constant that `var` adds to `operator`, if it has one number for each index of `axis`."""
+        """The constant that `var` adds to `operator`, if it has one number per index of `axis`."""
         value = self.values[var]
         if not isinstance(value, relax.Call) or value.op != _ADD:
             return None

@@ -160,8 +160,8 @@ def test_a_destroyed_stream_ends_its_work_first(gate: threading.Event) -> None:
 
 
 def copied(pinned: bool, gate: threading.Event) -> set[int]:
-    """The numbers that arrive on the GPU if the host overwrites the source right after the call that
-    starts the copy."""
+    """The numbers that arrive on the GPU if the host overwrites the source right after the call
+    that starts the copy."""
     stream, device, seen = new_stream(), ctypes.c_void_p(), set()
     host = ctypes.c_void_p()
     pageable = (ctypes.c_char * 1)()

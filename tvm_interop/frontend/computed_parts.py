@@ -178,7 +178,7 @@ class ComputedParts:
 
 
 def from_the_first(bb: relax.BlockBuilder, place: Any, size: int) -> Any:
-    """Return a bound counted from the first element; a negative bound counts from the end."""
+    """Return positions counted from the first element; negative ones count from the end."""
     wide = place if str(place.ty.dtype) == "int64" else bb.emit(relax.op.astype(place, "int64"))
     is_negative = bb.emit(relax.op.less(wide, relax.const(0, "int64")))
     from_end = bb.emit(relax.op.add(wide, relax.const(size, "int64")))

@@ -13,7 +13,7 @@ from tvm import relax
 
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
-from .constants import number_like
+from .computed_parts import from_the_first
 
 _LAST = 2**31 - 1
 """An end of a slice that no tensor reaches."""
@@ -38,7 +38,7 @@ def _index(node: Any, importer: Any) -> relax.Expr:
     shape = static_shape(x.ty)
     if shape is None or any("int" not in str(index.ty.dtype) for _, index in given):
         return importer._index_tensor(node)
-    positive = [_from_the_first(bb, index, shape[axis]) for axis, index in given]
+    positive = [from_the_first(bb, index, shape[axis]) for axis, index in given]
     axes = [axis for axis, _ in given]
     if len(axes) == 1:
         return bb.emit(relax.op.take(x, positive[0], axes[0]))
@@ -53,12 +53,6 @@ def _index(node: Any, importer: Any) -> relax.Expr:
     before = list(range(rank, rank + axes[0]))
     after = list(range(rank + axes[0], rank + len(others)))
     return bb.emit(relax.op.permute_dims(result, [*before, *range(rank), *after]))
-
-
-def _from_the_first(bb: relax.BlockBuilder, index: Any, size: int) -> Any:
-    from_end = bb.emit(relax.op.add(index, number_like(index, size)))
-    is_negative = bb.emit(relax.op.less(index, number_like(index, 0)))
-    return bb.emit(relax.op.where(is_negative, from_end, index))
 
 
 def _grid_sample(node: Any, importer: Any) -> relax.Expr:

@@ -6,7 +6,7 @@ sizes where the program states a scale, and leaves out antialiasing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tvm import relax, tirx
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .resize import import_resize
+from .torch_indices import Converter
 
 _IMAGE = (2, 3)
 """The axes that are resized: height and width."""
@@ -47,7 +48,7 @@ def _positions(
     return found
 
 
-def _smooth(method: str) -> Callable[[Any, Any], relax.Expr]:
+def _smooth(method: str) -> Converter:
     """Return the converter of `linear` or `cubic`."""
 
     def convert(node: Any, importer: Any) -> relax.Expr:
@@ -128,7 +129,6 @@ def _old_and_new(node: Any, x: Any) -> tuple[list[int], list[int]]:
     return [int(n) for n in old], new
 
 
-Converter = Callable[[Any, Any], "relax.Expr | Sequence[relax.Expr]"]
 RESIZED: Mapping[str, Converter] = {
     "_upsample_bilinear2d_aa.default": _antialiased,
     "upsample_bicubic2d.vec": _smooth("cubic"),

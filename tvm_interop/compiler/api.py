@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from ..artifact.artifact import Artifact
 from ..artifact.manifest import Precision, SpeedCheck
 from ..errors import InputError, OutOfTimeError, UnsupportedModelError
+from ..frontend.torch_program import as_onnx
 from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel, Link
 from ..lowering.split_operators import parts_in
@@ -132,6 +133,7 @@ def compile(
     time_budget, fallback = options.pop("time_budget", None), options.pop("fallback", True)
     winograd = options.pop("winograd", True)
     ranges, most_sizes = options.pop("shapes", None), options.pop("most_sizes", None)
+    model = as_onnx(model)
     chosen = schedule or annotated_schedule(model)
     parts = None if chosen is None else parts_in(chosen.op_names)
     compile_options = CompileOptions(

@@ -13,6 +13,7 @@ import onnx
 from ..errors import UnsupportedModelError
 from ..frontend.load import load_model, read_once
 from ..frontend.open_dimensions import may_be_onnx
+from ..frontend.size_conditions import attached, check_sizes
 from ..frontend.size_values import UnevenSizesError, follow_sizes
 from ..lowering.extract import extract
 from ..lowering.independent_rows import RowsDependError
@@ -80,8 +81,14 @@ class Imported:
         ------
         RowsDependError
             A number does not grow evenly; the text names the node.
+        InputError
+            The model was converted from a program that was not exported for a size in a range.
         """
         ends = [(sizes[0], sizes[-1]) for sizes in chosen.sizes]
+        model = self._graph()
+        if attached(model) is not None:
+            for sizes in itertools.product(*(range(least, most + 1) for least, most in ends)):
+                check_sizes(model, chosen.shapes(sizes))
         for sizes in itertools.product(*map(_samples, ends)):
             if sizes not in self._seen:
                 try:
@@ -129,12 +136,13 @@ class Imported:
         except RowsDependError as error:
             return str(error)
 
+    def _graph(self) -> onnx.ModelProto:
+        is_read = isinstance(self._model, onnx.ModelProto)
+        return self._model if is_read else read_for_import(self._model)
+
     def _followed(self, dimensions: Sequence[str], sizes: list[tuple[int, ...]]) -> dict[int, str]:
-        model = self._model
-        if not isinstance(model, onnx.ModelProto):
-            model = read_for_import(model)
         try:
-            return follow_sizes(model, dimensions, sizes, self._seen)
+            return follow_sizes(self._graph(), dimensions, sizes, self._seen)
         except UnevenSizesError as error:
             raise RowsDependError(str(error)) from None
 

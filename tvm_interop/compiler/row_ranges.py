@@ -152,9 +152,8 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     """
     if not may_be_onnx(model):
         raise InputError(
-            "a range is for ONNX models only: for another model give all the sizes that you need, "
-            'such as shapes={"batch": {1, 8}} (on the command line, --shapes batch=1,8) for a '
-            "program of torch.export, or several `input_shapes`"
+            "a range is for ONNX models and for programs of torch.export only: for a Relax module "
+            "give several `input_shapes`"
         )
     fixed: dict[str, int] = {}
     wide: dict[str, tuple[int, int]] = {}

@@ -29,15 +29,8 @@ from .shapes import (
     onnx_input_shapes,
     with_output_types,
 )
-from .torch_importer import (
-    SUFFIX,
-    check_conditions,
-    check_limits,
-    import_exported_program,
-    is_exported_program,
-    is_torch_module,
-    read_exported_program,
-)
+from .size_conditions import attached, check_sizes
+from .torch_program import as_onnx, is_torch_module
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
 
@@ -83,16 +76,9 @@ def load_model(
     shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
     if isinstance(model, tvm.IRModule):
         return _with_shapes(model, shapes)
+    model = read_once(model)
     if isinstance(model, OnnxModel):
         return model.imported(shapes, seen)
-    if isinstance(model, onnx.ModelProto):
-        return OnnxModel(model, "the ONNX model given").imported(shapes, seen)
-    if is_exported_program(model):
-        return _of_program(model, "the exported program", shapes)
-    if isinstance(model, (str, os.PathLike)):
-        if os.fspath(model).endswith(SUFFIX):
-            return _of_program(read_exported_program(model), f"`{model}`", shapes)
-        return _read(model).imported(shapes, seen)
     if is_torch_module(model):
         raise UnsupportedModelError(
             f"a `{type(model).__name__}` is a torch.nn.Module, not an exported program: give the "
@@ -103,13 +89,6 @@ def load_model(
         "onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule, not "
         f"`{type(model).__name__}`"
     )
-
-
-def _of_program(program: Any, origin: str, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
-    check_limits(program, shapes)
-    mod = _with_shapes(import_exported_program(program, origin), shapes)
-    check_conditions(program, shapes, origin)
-    return mod
 
 
 def _with_shapes(mod: tvm.IRModule, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
@@ -139,14 +118,16 @@ def batch_shapes(
     Raises
     ------
     InputError
-        The model is not ONNX, an input has no dimensions, or `load_model` would refuse a shape.
+        The model is a Relax module, an input has no dimensions, or `load_model` would refuse a
+        shape.
     """
-    if isinstance(model, (str, os.PathLike)) and not os.fspath(model).endswith(SUFFIX):
+    model = as_onnx(model)
+    if isinstance(model, (str, os.PathLike)):
         model = read_for_import(model)
     if not isinstance(model, onnx.ModelProto):
         raise InputError(
-            "batch sizes without shapes can be given for ONNX models only; for other models, give "
-            "`input_shapes` for each batch size as well"
+            "batch sizes without shapes cannot be given for a Relax module: give `input_shapes` "
+            "for each batch size as well"
         )
     shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
     return onnx_batch_shapes(model.graph, shapes, size)
@@ -155,22 +136,20 @@ def batch_shapes(
 def read_once(model: Model) -> Model:
     """Return the same model for several calls of `load_model`.
 
-    An ONNX model is then read and checked only once.
+    An ONNX model is then read and checked only once, and a program of `torch.export` is converted
+    only once.
 
     Raises
     ------
     UnsupportedModelError
         The same cases as for `load_model`.
     """
+    model = as_onnx(model)
     if isinstance(model, onnx.ModelProto):
         return OnnxModel(model, "the ONNX model given")
-    if isinstance(model, (str, os.PathLike)) and not os.fspath(model).endswith(SUFFIX):
-        return _read(model)
+    if isinstance(model, (str, os.PathLike)):
+        return OnnxModel(read_for_import(model), f"`{os.fspath(model)}`", Path(model))
     return model
-
-
-def _read(path: str | os.PathLike[str]) -> OnnxModel:
-    return OnnxModel(read_for_import(path), f"`{os.fspath(path)}`", Path(path))
 
 
 class OnnxModel:
@@ -187,6 +166,8 @@ class OnnxModel:
         if model.ir_version == 0 or not model.HasField("graph") or not model.graph.output:
             raise UnsupportedModelError(f"{origin} is not an ONNX model: it holds no graph")
         _check_text(model, origin)
+        converted = attached(model)
+        origin = origin if converted is None else converted.origin
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         model = with_wider_weights(model)
@@ -208,6 +189,7 @@ class OnnxModel:
         seen: gets the shapes of all tensors, by name.
         """
         static = onnx_input_shapes(self._model.graph, shapes)
+        check_sizes(self._model, static)
         if not self._is_checked:
             check_outputs(self._model.graph)
             _check(self._model, self._origin)

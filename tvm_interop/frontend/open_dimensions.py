@@ -8,42 +8,21 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import onnx
 
 from ..errors import CannotFillUpError, InputError, UnsupportedModelError, did_you_mean
 from ..models.source import read_for_import
-from .torch_importer import (
-    SUFFIX,
-    dims_of_program,
-    is_exported_program,
-    read_exported_program,
-)
+from .declared_dims import UNNAMED, Dims, declared_dims
+from .torch_program import as_onnx, is_exported_program
 
-Dims: TypeAlias = "tuple[int | str, ...] | None"
-"""The dimensions of an input; None if its rank is unknown.
-
-A dimension is a size, a name, a sum such as `past + 1`, or `?` if the model does not name it.
-"""
-_UNNAMED = "?"
 _IMAGE_SIZE, _LENGTH = 224, 64
 """Example sizes for the error message.
 
 The first size is for the height and width of an image, the second for any other dimension except
 the batch. The example's batch size is 1.
 """
-
-
-def declared_dims(value: onnx.ValueInfoProto) -> Dims:
-    """Return the dimensions of an input as the model declares them."""
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        return None
-    return tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or _UNNAMED
-        for dim in tensor.shape.dim
-    )
 
 
 def is_open(dims: Dims) -> bool:
@@ -59,7 +38,7 @@ def open_dimensions_error(inputs: Mapping[str, Dims]) -> UnsupportedModelError:
     typed = " ".join(f"{name}:[{','.join(map(str, s))}]" for name, s in shapes.items())
     given = ", ".join(f'"{name}": {shape}' for name, shape in shapes.items())
     by_name = ""
-    if sizes and all(dims is not None and _UNNAMED not in dims for dims in inputs.values()):
+    if sizes and all(dims is not None and UNNAMED not in dims for dims in inputs.values()):
         listed = ",".join(f"{name}={size}" for name, size in sizes.items())
         by_name = f'by name, --dim "{listed}" on the command line, or by shape, '
     return UnsupportedModelError(
@@ -168,10 +147,8 @@ def axes_by_name(
 
 
 def may_be_onnx(model: Any) -> bool:
-    """Whether `model` is an ONNX model, or a path or name that may stand for one."""
-    if isinstance(model, str | os.PathLike):
-        return not os.fspath(model).endswith(SUFFIX)
-    return isinstance(model, onnx.ModelProto)
+    """Whether `model` is an ONNX model, or something that an ONNX model can be made from."""
+    return isinstance(model, str | os.PathLike | onnx.ModelProto) or is_exported_program(model)
 
 
 def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dims]:
@@ -182,19 +159,13 @@ def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dim
     InputError
         The model is neither an ONNX model nor a program of `torch.export`.
     """
-    if isinstance(model, str | os.PathLike) and os.fspath(model).endswith(SUFFIX):
-        return {**dims_of_program(read_exported_program(model))}
-    if is_exported_program(model):
-        return {**dims_of_program(model)}
     if not may_be_onnx(model):
-        what = (
-            f"`{model}`" if isinstance(model, str | os.PathLike) else f"a `{type(model).__name__}`"
-        )
         raise InputError(
             "sizes by the names of dimensions can be given for ONNX models and for programs of "
-            f"torch.export, and this is {what}: give `input_shapes` (on the command line, "
-            "--input-shapes), several times for several sizes"
+            f"torch.export, and this is a `{type(model).__name__}`: give `input_shapes` (on the "
+            "command line, --input-shapes), several times for several sizes"
         )
+    model = as_onnx(model)
     graph = (model if isinstance(model, onnx.ModelProto) else read_for_import(model)).graph
     weights = {tensor.name for tensor in graph.initializer}
     return {v.name: declared_dims(v) for v in graph.input if v.name not in weights}
@@ -202,7 +173,7 @@ def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dim
 
 def _names_in(dims: Dims) -> list[str]:
     """Return the names that occur in `dims`."""
-    texts = [dim for dim in dims or () if isinstance(dim, str) and dim != _UNNAMED]
+    texts = [dim for dim in dims or () if isinstance(dim, str) and dim != UNNAMED]
     factors = (each for text in texts for term in _terms(text) for each in term)
     return [factor for factor in factors if not factor.isdigit()]
 

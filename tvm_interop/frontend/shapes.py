@@ -11,7 +11,8 @@ from tvm import relax
 
 from ..errors import InputError, UnsupportedModelError
 from ..lowering.static_shape import static_shape
-from .open_dimensions import Dims, declared_dims, is_open, open_dimensions_error
+from .declared_dims import Dims, declared_dims
+from .open_dimensions import is_open, open_dimensions_error
 
 Shape = tuple[int, ...]
 

@@ -1,0 +1,198 @@
+"""The sizes for which an ONNX model may run that was converted from a program of `torch.export`.
+
+A program holds only the code that its example and its ranges needed: a branch for odd batches, or
+for larger ones, may be missing. PyTorch keeps what it assumed about the sizes, and refuses to run
+the program if an assumption does not hold. So does this package: `torch_program.py` writes the
+assumptions as texts into the metadata of the ONNX model, and this module checks them.
+
+The texts are not executed. This module evaluates their syntax trees, with the operations of
+`_OPERATIONS` and `_FUNCTIONS` only.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import onnx
+
+from ..errors import InputError
+from .declared_dims import declared_dims
+
+_LOG = logging.getLogger("tvm_interop")
+_KEY = "tvm_interop.sizes"
+"""The name of the model's metadata that holds a `SizeConditions` in JSON."""
+
+_OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": abs,
+    "max": max,
+    "Max": max,
+    "min": min,
+    "Min": min,
+}
+
+Shapes = Mapping[str, Sequence[Any]]
+
+
+class SizeConditions(NamedTuple):
+    """The sizes for which a converted program may run.
+
+    Attributes
+    ----------
+    origin: the program's description in messages, such as its path.
+    conditions
+        Texts in Python that are true for allowed sizes. A text calls methods of inputs, such as
+        `x.size()[0] % 2 == 0`, or names dimensions, such as `s77 % 2 == 0`.
+    ranges: the least and the largest size of each named dimension or sum; None if there is no
+        largest size.
+    """
+
+    origin: str
+    conditions: list[str]
+    ranges: dict[str, tuple[int, int | None]]
+
+
+def attach(model: onnx.ModelProto, sizes: SizeConditions) -> None:
+    """Write `sizes` into the metadata of the model."""
+    model.metadata_props.add(key=_KEY, value=json.dumps(sizes._asdict()))
+
+
+def attached(model: onnx.ModelProto) -> SizeConditions | None:
+    """Return what `attach` wrote, or None for a model that was not converted from a program."""
+    text = next((each.value for each in model.metadata_props if each.key == _KEY), None)
+    return None if text is None else SizeConditions(**json.loads(text))
+
+
+def check_sizes(model: onnx.ModelProto, shapes: Shapes) -> None:
+    """Refuse shapes of inputs with sizes that the program was not exported for.
+
+    A condition that cannot be evaluated is left out, with a warning. PyTorch exports for all sizes
+    from 2 on if it is given no least size, and runs such a program with sizes of 0 and 1 too.
+
+    Parameters
+    ----------
+    shapes: the shapes of the inputs that have open dimensions.
+
+    Raises
+    ------
+    InputError
+        The message names the dimension or the condition.
+    """
+    sizes = attached(model)
+    if sizes is None:
+        return
+    dims = {value.name: declared_dims(value) or () for value in model.graph.input}
+    if all(isinstance(dim, int) for each in dims.values() for dim in each):
+        return
+    shapes = {**dims, **shapes}
+    by_name: dict[str, int] = {}
+    for name, each in dims.items():
+        for dim, size in zip(each, shapes.get(name, ()), strict=False):
+            if isinstance(dim, str) and isinstance(size, int):
+                _check_range(name, dim, size, sizes.ranges)
+                by_name.setdefault(dim, size)
+    for condition in sizes.conditions:
+        if not _holds(condition, shapes, by_name, sizes.origin):
+            given = ", ".join(f"`{n}` {tuple(s)}" for n, s in shapes.items())
+            raise InputError(
+                f"{sizes.origin} does not run for the input shapes {given}: it was exported under "
+                f"the condition `{condition}`. Give sizes that meet it, or export the program for "
+                "these sizes"
+            )
+
+
+def _check_range(
+    name: str, dim: str, size: int, ranges: Mapping[str, tuple[int, int | None]]
+) -> None:
+    least, most = ranges.get(dim, (0, None))
+    if (most is None or size <= most) and not 2 < least > size:
+        return
+    raise InputError(
+        f"input `{name}` has {size} where the exported program has the dimension `{dim}` with "
+        f"sizes from {max(1, least)} {'on' if most is None else f'to {most}'}: give such a size, "
+        "or export the program for a larger range, by `torch.export.Dim` in `dynamic_shapes`"
+    )
+
+
+def _holds(condition: str, shapes: Shapes, by_name: Mapping[str, int], origin: str) -> bool:
+    try:
+        return bool(_value(ast.parse(condition, mode="eval").body, shapes, by_name))
+    except ZeroDivisionError:
+        return False
+    except (KeyError, IndexError, TypeError, ValueError, SyntaxError):
+        _LOG.warning(
+            "%s was exported under the condition `%s`, which is not checked: its results are only "
+            "right for sizes that meet it",
+            origin,
+            condition,
+        )
+        return True
+
+
+def _value(tree: ast.AST, shapes: Shapes, by_name: Mapping[str, int]) -> Any:
+    def value(inner: ast.AST) -> Any:
+        return _value(inner, shapes, by_name)
+
+    match tree:
+        case ast.Constant():
+            return tree.value
+        case ast.Name(id=name):
+            return by_name[name]
+        case ast.Subscript():
+            return value(tree.value)[value(tree.slice)]
+        case ast.Call(func=ast.Attribute(attr=method, value=ast.Name(id=name)), args=[]):
+            return _result(tuple(shapes[name]), method)
+        case ast.Call(func=ast.Name(id=name)):
+            return _FUNCTIONS[name](*map(value, tree.args))
+        case ast.BinOp():
+            return _OPERATIONS[type(tree.op)](value(tree.left), value(tree.right))
+        case ast.UnaryOp():
+            return _OPERATIONS[type(tree.op)](value(tree.operand))
+        case ast.BoolOp(op=ast.And()):
+            return all(map(value, tree.values))
+        case ast.BoolOp(op=ast.Or()):
+            return any(map(value, tree.values))
+        case ast.Compare():
+            each = [value(tree.left), *map(value, tree.comparators)]
+            if not all(isinstance(side, int | float) for side in each):
+                raise TypeError("only numbers are compared")
+            pairs = zip(tree.ops, each, each[1:], strict=False)
+            return all(_OPERATIONS[type(op)](a, b) for op, a, b in pairs)
+    raise ValueError(ast.dump(tree))
+
+
+def _result(shape: tuple[Any, ...], method: str) -> Any:
+    """Return the result of a method of a contiguous tensor with this shape."""
+    match method:
+        case "size":
+            return shape
+        case "stride":
+            return tuple(math.prod(max(1, d) for d in shape[i + 1 :]) for i in range(len(shape)))
+        case "storage_offset":
+            return 0
+        case "dim":
+            return len(shape)
+        case "numel":
+            return math.prod(shape)
+    raise ValueError(method)

@@ -1,0 +1,329 @@
+"""Converts programs of `torch.export` to ONNX models, by PyTorch's own exporter.
+
+It needs the extra `torch`. PyTorch's developers test their exporter against PyTorch, operator by
+operator, and everything that this package does with ONNX models then works for programs too.
+What the exporter lacks is in `torch_operators.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import contextlib
+import functools
+import logging
+import os
+import re
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from ..errors import InputError, UnsupportedModelError, first_line
+from .size_conditions import SizeConditions, attach
+
+SUFFIX = ".pt2"
+"""The file name suffix of programs that `torch.export.save` wrote."""
+
+_MOST_BYTES = 1 << 30
+"""Programs with more bytes of weights become files, because protobuf writes at most 2 GiB."""
+
+
+def is_exported_program(model: Any) -> bool:
+    """Whether `model` is a `torch.export.ExportedProgram`. The check does not import PyTorch."""
+    return any(
+        kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.export")
+        for kind in type(model).__mro__
+    )
+
+
+def is_torch_module(model: Any) -> bool:
+    """Whether `model` is a `torch.nn.Module` or a TorchScript module.
+
+    The check does not import PyTorch.
+    """
+    return any(
+        kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
+        for kind in type(model).__mro__
+    )
+
+
+def as_onnx(model: Any) -> Any:
+    """Return the ONNX model for a program of `torch.export`; return any other model unchanged.
+
+    The ONNX model has the program's inputs and outputs, in their order. Its nodes are named after
+    the PyTorch modules that they come from, such as `layer1.0.conv1`. Its metadata holds the sizes
+    that the program was exported for (see `size_conditions.py`).
+
+    Parameters
+    ----------
+    model: a `torch.export.ExportedProgram`, the path of a file that `torch.export.save` wrote, or
+        any other model.
+
+    Returns
+    -------
+    An `onnx.ModelProto`, or the path of an ONNX file if the weights take more than 1 GiB. The file
+    is removed when the process ends.
+
+    Raises
+    ------
+    InputError: PyTorch is not installed.
+    UnsupportedModelError: the file does not exist, or PyTorch cannot read or convert the program.
+    """
+    if is_exported_program(model):
+        return _converted(model, "the exported program")
+    if isinstance(model, str | os.PathLike) and os.fspath(model).endswith(SUFFIX):
+        path = Path(model)
+        if not path.is_file():
+            raise UnsupportedModelError(f"there is no file `{path}`: check the path")
+        state = path.stat()
+        return _converted_file(os.fspath(model), state.st_mtime_ns, state.st_size)
+    return model
+
+
+@functools.lru_cache(maxsize=1)
+def _converted_file(path: str, _changed: int, _bytes: int) -> Any:
+    """Convert a file. The file's state is a part of the key, so a changed file is read again."""
+    torch = _torch(f"`{path}` is a program that torch.export saved")
+    try:
+        program = torch.export.load(path)
+    except Exception as err:
+        raise UnsupportedModelError(
+            f"PyTorch {torch.__version__} cannot read `{path}`: {first_line(err)}. Save the "
+            "program again with `torch.export.save`, by the PyTorch that is installed here"
+        ) from err
+    _forget_ranges_of_sums(program)
+    return _converted(program, f"`{path}`")
+
+
+def _forget_ranges_of_sums(program: Any) -> None:
+    """Remove from a loaded program the ranges of sums, which the saved program did not have.
+
+    Loading adds a range for each dimension such as `past + 1` to the ranges of symbols. Then
+    PyTorch 2.13 refuses to decompose the program, because this dimension is not a symbol.
+    """
+    for node in program.graph.nodes:
+        mode = getattr(node.meta.get("val"), "fake_mode", None)
+        ranges = getattr(getattr(mode, "shape_env", None), "var_to_range", {})
+        for sum_ in [key for key in ranges if not key.is_Symbol]:
+            del ranges[sum_]
+
+
+def _converted(program: Any, origin: str) -> Any:
+    """Convert a program; see `as_onnx`."""
+    torch = _torch(f"{origin} is a program of torch.export")
+    from .torch_operators import check_program, translations
+
+    sizes = SizeConditions(origin, _conditions(program), _ranges(program))
+    check_program(program, origin)
+    try:
+        with _hushed():
+            result = torch.onnx.export(
+                program,
+                dynamo=True,
+                optimize=True,
+                verbose=False,
+                custom_translation_table=translations(),
+            )
+    except Exception as err:
+        raise UnsupportedModelError(
+            f"PyTorch's exporter to ONNX cannot convert {origin}: {_reason(err)}"
+        ) from err
+    _check_state(result.exported_program, origin)
+    for tensor in result.model.graph.initializers.values():
+        tensor.metadata_props.clear()
+    total = sum(t.const_value.nbytes for t in result.model.graph.initializers.values())
+    if total <= _MOST_BYTES:
+        model = result.model_proto
+        _rename(model.graph, program)
+        attach(model, sizes)
+        return model
+    folder = Path(tempfile.mkdtemp(prefix="tvm_interop_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    result.save(folder / "model.onnx", external_data=True)
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    _rename(model.graph, program)
+    attach(model, sizes)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return folder / "model.onnx"
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Hide what the exporter writes about itself. Users cannot do anything about it."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _reason(error: Exception) -> str:
+    """Return the innermost cause of the exporter's error, and the node that it is about."""
+    nodes = []
+    while isinstance(error.__cause__, Exception):
+        nodes += re.findall(r"Error when translating node %(\S+) .*?target=([\w.]+)\]", str(error))
+        error = error.__cause__
+    where = "" if not nodes else f"node `{nodes[0][0]}` (`{nodes[0][1]}`): "
+    return where + first_line(error)
+
+
+def _check_state(program: Any, origin: str) -> None:
+    """Refuse a program that changes its buffers, since a compiled model keeps no state."""
+    changed = sorted(program.graph_signature.buffers_to_mutate.values())
+    if changed:
+        raise UnsupportedModelError(
+            f"{origin} changes its buffer `{changed[0]}` in each run, and a compiled model keeps "
+            "nothing from run to run: export the module after `.eval()`, or make the buffer an "
+            "input and its new value an output"
+        )
+
+
+def _rename(graph: onnx.GraphProto, program: Any) -> None:
+    """Name the inputs as in the program, and nodes after the PyTorch modules around them.
+
+    The exporter renames an input that is also an output. Here the output gets another name.
+    """
+    wanted = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
+    new = {v.name: name for v, name in zip(graph.input, wanted, strict=False) if v.name != name}
+    taken = {name for node in graph.node for name in node.output} & set(new.values())
+    new.update({name: f"{name}_output" for name in taken})
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        value.name = new.get(value.name, value.name)
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for i, name in enumerate(names):
+                names[i] = new.get(name, name)
+        node.name = _module_of(node) or node.name.removeprefix("node_")
+
+
+def _module_of(node: onnx.NodeProto) -> str:
+    """Return the name of the innermost module around a node; "" if there is none."""
+    key = "pkg.torch.onnx.name_scopes"
+    scopes = next((each.value for each in node.metadata_props if each.key == key), "[]")
+    try:
+        *modules, _ = ast.literal_eval(scopes) or [""]
+    except (SyntaxError, ValueError):
+        return ""
+    name = str(modules[-1]) if modules else ""
+    return "" if name.startswith("_empty_nn_module_stack") else name
+
+
+def _ranges(program: Any) -> dict[str, tuple[int, int | None]]:
+    """Return the least and the largest size of each dimension, by its name."""
+
+    def whole(bound: Any) -> int | None:
+        return int(bound) if bound.is_finite and abs(bound) < 1 << 62 else None
+
+    return {
+        str(name): (whole(each.lower) or 0, whole(each.upper))
+        for name, each in program.range_constraints.items()
+    }
+
+
+def _conditions(program: Any) -> list[str]:
+    """Return the conditions under which the program may run, as `SizeConditions` holds them.
+
+    They come from guards, which are texts such as `L['x'].size()[0] % 2 == 0`, and from nodes of
+    the graph that check an expression of the sizes. A check of other numbers is left out.
+    """
+    from torch.utils._sympy.printers import PythonPrinter
+
+    # Programs of PyTorch before 2.9 have no guards.
+    guards = list(getattr(program, "_guards_code", None) or ())
+    arguments = _arguments(program) if guards else {}
+    texts = [_of_inputs(text, arguments) for text in guards]
+    known = _symbols(program)
+    for node in program.graph.nodes:
+        if "_assert_scalar" in str(node.target):
+            value: Any = getattr(node.args[0], "meta", {}).get("val")
+            expression = value.node.expr if hasattr(value, "node") else None
+            if expression is not None and {str(s) for s in expression.free_symbols} <= known:
+                texts.append(PythonPrinter().doprint(expression))
+    return list(dict.fromkeys(texts))
+
+
+class _InputNames(ast.NodeTransformer):
+    """Replaces `L['x']`, or an element of it, by the name of the input."""
+
+    def __init__(self, arguments: Any) -> None:
+        self._arguments = arguments
+
+    def visit_Subscript(self, tree: ast.Subscript) -> ast.AST:
+        try:
+            found = self._element(tree)
+        except (KeyError, IndexError, TypeError, ValueError):
+            return self.generic_visit(tree)
+        if isinstance(found, _Input):
+            return ast.Name(found.name)
+        return ast.Constant(found) if isinstance(found, int | float) else self.generic_visit(tree)
+
+    def _element(self, tree: ast.AST) -> Any:
+        if isinstance(tree, ast.Name) and tree.id == "L":
+            return self._arguments
+        if isinstance(tree, ast.Subscript):
+            return self._element(tree.value)[ast.literal_eval(tree.slice)]
+        raise ValueError(ast.dump(tree))
+
+
+class _Input:
+    """A tensor among the arguments of a program."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _of_inputs(guard: str, arguments: Any) -> str:
+    try:
+        return ast.unparse(_InputNames(arguments).visit(ast.parse(guard, mode="eval")))
+    except SyntaxError:
+        return guard
+
+
+def _arguments(program: Any) -> dict[str, Any]:
+    """Return the program's arguments by name; tensors keep their places in lists and dictionaries.
+
+    An argument that is a number stays a number.
+    """
+    from torch.utils import _pytree
+
+    signature: Any = program.module_call_graph[0].signature
+    leaves = [
+        _Input(each) if isinstance(each, str) else each
+        for each in program.graph_signature.user_inputs
+    ]
+    args, kwargs = _pytree.tree_unflatten(leaves, signature.in_spec)
+    return {**dict(zip(signature.forward_arg_names or (), args, strict=False)), **kwargs}
+
+
+def _symbols(program: Any) -> set[str]:
+    """Return the names of the dimensions of inputs."""
+    names = {name for name in program.graph_signature.user_inputs if isinstance(name, str)}
+    return {
+        str(dim)
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in names
+        for dim in getattr(node.meta.get("val"), "shape", ())
+        if not isinstance(dim, int)
+    }
+
+
+def _torch(why: str) -> Any:
+    try:
+        import onnxscript
+        import torch
+        import torch.onnx
+    except ImportError as err:
+        raise InputError(
+            f"{why}: install PyTorch and its exporter to ONNX, `pip install 'tvm-interop[torch]'`"
+        ) from err
+    del onnxscript
+    return torch

@@ -32,7 +32,7 @@ from .given import (
 from .pool import Pool
 from .ready_shapes import ReadyShapes
 from .sized_runs import SizedRuns
-from .source import Source, artifact_or_source
+from .source import Source, artifact_or_source, with_tensors
 from .tensor_info import TensorInfo
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             # If nobody closes the session, end the compiling process when Python deletes the
             # session or the program ends.
             weakref.finalize(self, self._background.let_go)
+        given = self._source = with_tensors(given, self._order(given, None).is_stored)
         if is_open(given, options):
             self.inputs, self.outputs = given.inputs, given.outputs
             return

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tvm_interop
-from tvm_interop.errors import CannotFillUpError, InputError
+from tvm_interop.errors import CannotFillUpError, InputError, UnsupportedModelError
 from tvm_interop.frontend.torch_program import as_onnx
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
@@ -183,6 +183,15 @@ def test_sizes_that_the_program_was_not_exported_for_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=r"has (2|10) where .* `s\d+` with sizes from 3 to 9"):
         _compiled(from_3_to_9, given)
+
+
+def test_open_dimensions_without_sizes_are_told_with_their_ranges(
+    for_even_batches: Any, from_3_to_9: Any
+) -> None:
+    with pytest.raises(UnsupportedModelError, match=r'from 3 to 9, which --shapes "s\d+=3\.\.9"'):
+        tvm_interop.compile(from_3_to_9, **QUICK)
+    with pytest.raises(UnsupportedModelError, match=r'--input-shapes "x:\[1,6\]"$'):
+        tvm_interop.compile(for_even_batches, **QUICK)
 
 
 def test_sizes_beside_the_given_ones_need_not_be_allowed(

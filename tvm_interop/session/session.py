@@ -156,15 +156,14 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             # session or the program ends.
             weakref.finalize(self, self._background.let_go)
         given = self._source = with_tensors(given, self._order(given, None).is_stored)
+        self.inputs, self.outputs = given.inputs, given.outputs
         if is_open(given, options):
-            self.inputs, self.outputs = given.inputs, given.outputs
             return
         order = self._order(given, None)
         try:
             artifact, is_quick = self._compiled(order)
         except CannotFillUpError as error:
             self._by_size = BySize(given, self._options, error, _MOST_SHAPES)
-            self.inputs, self.outputs = given.inputs, given.outputs
             return
         self._take(artifact)
         if is_quick:

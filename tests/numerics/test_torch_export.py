@@ -86,7 +86,11 @@ class _Resized(torch.nn.Module):
             resize(x, scale_factor=(1.5, 0.7), mode="bicubic"),
             resize(x, size=(1, 15), mode="bilinear", align_corners=True),
             resize(x, size=(1, 15), mode="bicubic"),
+            resize(x, size=(1, 1), mode="bilinear"),
+            resize(x, scale_factor=(1.5, 0.7), mode="bilinear", align_corners=True),
             resize(x, size=(3, 4), mode="bilinear", antialias=True),
+            resize(x, size=(3, 4), mode="bicubic", antialias=True),
+            resize(x, scale_factor=0.7, mode="bicubic", antialias=True),
         ]
         return torch.cat([each.flatten(2) for each in results], 2)
 
@@ -303,11 +307,13 @@ class _Usual(torch.nn.Module):
         chosen = (x[x > 0].sum(), x.masked_select(x > 0).sum(), x.amax(), x.amin((1, -1)))
         spread = (*torch.var_mean(x, 1, correction=0), x.cumsum(-1), (x > 2).any(1))
         padded = f.pad(x, (2, 1, 0, 3), mode="reflect")
+        cells = (f.adaptive_max_pool2d(x, (3, 1)), f.adaptive_avg_pool3d(x, (2, 3, 1)))
+        middle = (x.median(), *x.kthvalue(3, 1), x.cumprod(2), x.median(-1, keepdim=True)[0])
         at_zero = torch.atan2(torch.zeros(3), torch.tensor([-1.0, 0.0, 1.0]) * x[0, 0, 0, 0].abs())
         norms = [torch.cdist(x[0, 0], x[0, 1], p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))]
         return (
             torch.add(x, x * x, alpha=2), *pooled, rows, *ordered, *chosen, *spread, padded,
-            at_zero, *norms, torch.fmax(x, x.log())
+            *cells, *middle, at_zero, *norms, torch.fmax(x, x.log())
         )  # fmt: skip
 
 
@@ -349,11 +355,25 @@ class _TwoResults(torch.nn.Module):
         return x.shape[0], x + 1
 
 
+class _Smoothed(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        resize = torch.nn.functional.interpolate
+        return resize(x, size=(3, 4), mode="bilinear", antialias=True, align_corners=True)
+
+
+class _WithOwnStatistics(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(x, x[0, :, 0, 0], x[1, :, 0, 0], training=True)
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
         (_Counts(), r"changes its buffer `runs` in each run.*\.eval\(\)"),
         (_TwoResults(), r"returns `2`, which is not a tensor"),
+        (_Smoothed(), "both `antialias` and `align_corners`"),
+        (_WithOwnStatistics(), r"statistics of the batch, .*\.eval\(\)"),
+        (torch.nn.AdaptiveMaxPool2d(2, return_indices=True), "the places of maxima"),
         (torch.nn.AvgPool2d(2, divisor_override=3), "`avg_pool2d` has `divisor_override`"),
         (torch.nn.AvgPool3d(2, divisor_override=3), "`avg_pool3d` has `divisor_override`"),
     ],

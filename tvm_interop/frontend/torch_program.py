@@ -118,7 +118,7 @@ def _converted(program: Any, origin: str) -> Any:
     torch = _torch(f"{origin} is a program of torch.export")
     from .torch_operators import check_program, translations
 
-    sizes = SizeConditions(origin, _conditions(program), _ranges(program))
+    sizes = SizeConditions(origin, _conditions(program), _ranges(program), _outputs(program))
     check_program(program, origin)
     try:
         with _hushed():
@@ -227,6 +227,22 @@ def _ranges(program: Any) -> dict[str, tuple[int, int | None]]:
         str(name): (whole(each.lower) or 0, whole(each.upper))
         for name, each in program.range_constraints.items()
     }
+
+
+def _outputs(program: Any) -> list[tuple[str, list[int | str]]]:
+    """Return the type and the dimensions of each output, as `SizeConditions` holds them."""
+    from torch.utils._sympy.printers import PythonPrinter
+
+    def dimension(dim: Any) -> int | str:
+        return dim if isinstance(dim, int) else str(PythonPrinter().doprint(dim.node.expr))
+
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    outputs: list[Any] = [values.get(name) for name in program.graph_signature.user_outputs]
+    return [
+        (str(value.dtype).removeprefix("torch."), [dimension(dim) for dim in value.shape])
+        for value in outputs
+        if hasattr(value, "shape")
+    ]
 
 
 def _conditions(program: Any) -> list[str]:

@@ -48,6 +48,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.sort.stable: _sort,
         prims.fmax.default: partial(_of_numbers, op.Max),
         prims.fmin.default: partial(_of_numbers, op.Min),
+        prims.signbit.default: _sign_bit,
     }
 
 
@@ -156,6 +157,14 @@ def _cdist(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
     powers = op.Pow(differences, op.Constant(value_float=p))
     sums = op.ReduceSum(powers, last, keepdims=0)
     return op.Pow(sums, op.Constant(value_float=1 / p))
+
+
+def _sign_bit(x: Any) -> Any:
+    """Convert `signbit`, which is true for the negative zero too."""
+    wide = op.Cast(x, to=TensorProto.FLOAT)
+    zero = op.Constant(value_float=0.0)
+    is_negative_zero = op.And(op.Equal(wide, zero), op.Less(op.Reciprocal(wide), zero))
+    return op.Or(op.Less(wide, zero), is_negative_zero)
 
 
 def _of_numbers(compare: Any, x: Any, y: Any) -> Any:

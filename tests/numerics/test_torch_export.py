@@ -340,6 +340,20 @@ def test_an_input_may_be_an_output_and_another_may_be_unused() -> None:
         np.testing.assert_array_equal(got, want.numpy())
 
 
+def test_results_have_the_types_of_the_program() -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            half = x.to(torch.float16)
+            total = half.sum(1)  # PyTorch's exporter leaves this sum in float32.
+            return total, half + 1, x.to(torch.int32).cumsum(1)
+
+    x = torch.arange(6.0).reshape(2, 3)
+    found = computed(torch.export.export(Net(), (x,)), {"x": x.numpy()}, time_budget=0)
+    for got, want in zip(found, Net()(x), strict=True):
+        np.testing.assert_array_equal(got, want.numpy())
+        assert got.dtype == want.numpy().dtype
+
+
 class _Counts(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

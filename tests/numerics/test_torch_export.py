@@ -369,6 +369,19 @@ class _TwoResults(torch.nn.Module):
         return x.shape[0], x + 1
 
 
+class _WithLoss(torch.nn.Module):
+    def __init__(self, name: str, **options: object) -> None:
+        super().__init__()
+        self._loss, self._options = getattr(torch.nn.functional, name), options
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        classes = torch.zeros(2, 4, 4, dtype=torch.int64)
+        labels = torch.zeros(2, 4, dtype=torch.int64)
+        if self._options:
+            return self._loss(x, classes, **self._options)
+        return self._loss(x[:, :, 0, 0], labels)
+
+
 class _Smoothed(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         resize = torch.nn.functional.interpolate
@@ -385,6 +398,8 @@ class _WithOwnStatistics(torch.nn.Module):
     [
         (_Counts(), r"changes its buffer `runs` in each run.*\.eval\(\)"),
         (_TwoResults(), r"returns `2`, which is not a tensor"),
+        (_WithLoss("cross_entropy", label_smoothing=0.1), "`label_smoothing`"),
+        (_WithLoss("multilabel_margin_loss"), "is a `multilabel_margin_loss`"),
         (_Smoothed(), "both `antialias` and `align_corners`"),
         (_WithOwnStatistics(), r"statistics of the batch, .*\.eval\(\)"),
         (torch.nn.AdaptiveMaxPool2d(2, return_indices=True), "the places of maxima"),

@@ -93,6 +93,13 @@ def _fault(node: Any) -> str | None:
                 "resizes with both `antialias` and `align_corners`, which ONNX does not have in "
                 "PyTorch's form: leave one of the two out"
             )
+    elif node.target is aten.cross_entropy_loss.default and given.get(5, 0.0) != 0.0:
+        return "has `label_smoothing`, which PyTorch's exporter to ONNX leaves out: leave it out"
+    elif name.startswith("aten.multilabel_margin_loss"):
+        return (
+            "is a `multilabel_margin_loss`, which PyTorch's exporter to ONNX gets wrong: compute "
+            "the loss outside of the model"
+        )
     elif "batch_norm" in name and given.get(3) is not None and given.get(5) is True:
         return (
             "normalises with the statistics of the batch, and PyTorch's exporter to ONNX takes the "

@@ -86,7 +86,11 @@ class _Resized(torch.nn.Module):
             resize(x, scale_factor=(1.5, 0.7), mode="bicubic"),
             resize(x, size=(1, 15), mode="bilinear", align_corners=True),
             resize(x, size=(1, 15), mode="bicubic"),
+            resize(x, size=(1, 1), mode="bilinear"),
+            resize(x, scale_factor=(1.5, 0.7), mode="bilinear", align_corners=True),
             resize(x, size=(3, 4), mode="bilinear", antialias=True),
+            resize(x, size=(3, 4), mode="bicubic", antialias=True),
+            resize(x, scale_factor=0.7, mode="bicubic", antialias=True),
         ]
         return torch.cat([each.flatten(2) for each in results], 2)
 
@@ -303,11 +307,13 @@ class _Usual(torch.nn.Module):
         chosen = (x[x > 0].sum(), x.masked_select(x > 0).sum(), x.amax(), x.amin((1, -1)))
         spread = (*torch.var_mean(x, 1, correction=0), x.cumsum(-1), (x > 2).any(1))
         padded = f.pad(x, (2, 1, 0, 3), mode="reflect")
+        cells = (f.adaptive_max_pool2d(x, (3, 1)), f.adaptive_avg_pool3d(x, (2, 3, 1)))
+        middle = (x.median(), *x.kthvalue(3, 1), x.cumprod(2), x.median(-1, keepdim=True)[0])
         at_zero = torch.atan2(torch.zeros(3), torch.tensor([-1.0, 0.0, 1.0]) * x[0, 0, 0, 0].abs())
         norms = [torch.cdist(x[0, 0], x[0, 1], p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))]
         return (
             torch.add(x, x * x, alpha=2), *pooled, rows, *ordered, *chosen, *spread, padded,
-            at_zero, *norms, torch.fmax(x, x.log())
+            *cells, *middle, at_zero, *norms, torch.fmax(x, x.log())
         )  # fmt: skip
 
 
@@ -334,6 +340,20 @@ def test_an_input_may_be_an_output_and_another_may_be_unused() -> None:
         np.testing.assert_array_equal(got, want.numpy())
 
 
+def test_results_have_the_types_of_the_program() -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            half = x.to(torch.float16)
+            total = half.sum(1)  # PyTorch's exporter leaves this sum in float32.
+            return total, half + 1, x.to(torch.int32).cumsum(1)
+
+    x = torch.arange(6.0).reshape(2, 3)
+    found = computed(torch.export.export(Net(), (x,)), {"x": x.numpy()}, time_budget=0)
+    for got, want in zip(found, Net()(x), strict=True):
+        np.testing.assert_array_equal(got, want.numpy())
+        assert got.dtype == want.numpy().dtype
+
+
 class _Counts(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -349,11 +369,40 @@ class _TwoResults(torch.nn.Module):
         return x.shape[0], x + 1
 
 
+class _WithLoss(torch.nn.Module):
+    def __init__(self, name: str, **options: object) -> None:
+        super().__init__()
+        self._loss, self._options = getattr(torch.nn.functional, name), options
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        classes = torch.zeros(2, 4, 4, dtype=torch.int64)
+        labels = torch.zeros(2, 4, dtype=torch.int64)
+        if self._options:
+            return self._loss(x, classes, **self._options)
+        return self._loss(x[:, :, 0, 0], labels)
+
+
+class _Smoothed(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        resize = torch.nn.functional.interpolate
+        return resize(x, size=(3, 4), mode="bilinear", antialias=True, align_corners=True)
+
+
+class _WithOwnStatistics(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(x, x[0, :, 0, 0], x[1, :, 0, 0], training=True)
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
         (_Counts(), r"changes its buffer `runs` in each run.*\.eval\(\)"),
         (_TwoResults(), r"returns `2`, which is not a tensor"),
+        (_WithLoss("cross_entropy", label_smoothing=0.1), "`label_smoothing`"),
+        (_WithLoss("multilabel_margin_loss"), "is a `multilabel_margin_loss`"),
+        (_Smoothed(), "both `antialias` and `align_corners`"),
+        (_WithOwnStatistics(), r"statistics of the batch, .*\.eval\(\)"),
+        (torch.nn.AdaptiveMaxPool2d(2, return_indices=True), "the places of maxima"),
         (torch.nn.AvgPool2d(2, divisor_override=3), "`avg_pool2d` has `divisor_override`"),
         (torch.nn.AvgPool3d(2, divisor_override=3), "`avg_pool3d` has `divisor_override`"),
     ],

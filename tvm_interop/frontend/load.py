@@ -12,6 +12,7 @@ import onnx.inliner
 import tvm
 
 from ..errors import InputError, UnsupportedModelError
+from ..lowering.static_shape import static_shape
 from ..models.external_weights import is_outside
 from ..models.source import read_for_import
 from .bounds import all_within_bounds
@@ -29,7 +30,7 @@ from .shapes import (
     onnx_input_shapes,
     with_output_types,
 )
-from .size_conditions import attached, check_sizes, ranges_in_words
+from .size_conditions import attached, check_results, check_sizes, ranges_in_words
 from .torch_program import as_onnx, is_torch_module
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
@@ -194,7 +195,16 @@ class OnnxModel:
             check_outputs(self._model.graph)
             _check(self._model, self._origin)
             self._is_checked = True
-        return import_graph(self._model, static, self._origin, self._path, seen)
+        mod = import_graph(self._model, static, self._origin, self._path, seen)
+        check_results(self._model, static, _results_of(mod))
+        return mod
+
+
+def _results_of(mod: tvm.IRModule) -> list[tuple[str, tuple[int, ...] | None]]:
+    """Return the type and the shape of each output of `main`."""
+    result = mod["main"].body.body.ty
+    each = result.fields if isinstance(result, tvm.relax.TupleType) else [result]
+    return [(str(ty.dtype), static_shape(ty)) for ty in each]
 
 
 def _check_text(message: Any, origin: str) -> None:

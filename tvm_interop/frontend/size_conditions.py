@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import onnx
 
-from ..errors import InputError
+from ..errors import InputError, UnsupportedModelError
 from .declared_dims import declared_dims
 
 _LOG = logging.getLogger("tvm_interop")
@@ -67,11 +67,14 @@ class SizeConditions(NamedTuple):
         `x.size()[0] % 2 == 0`, or names dimensions, such as `s77 % 2 == 0`.
     ranges: the least and the largest size of each named dimension or sum; None if there is no
         largest size.
+    outputs: the type and the dimensions of each output. A dimension is a size, or a text in Python
+        that computes it from named dimensions, such as `2*s77`.
     """
 
     origin: str
     conditions: list[str]
     ranges: dict[str, tuple[int, int | None]]
+    outputs: Sequence[tuple[str, Sequence[int | str]]] = ()
 
 
 def attach(model: onnx.ModelProto, sizes: SizeConditions) -> None:
@@ -149,6 +152,52 @@ def ranges_in_words(model: onnx.ModelProto) -> str:
     told = " and ".join(f"`{name}` from {least} to {most}" for name, (least, most) in ends.items())
     typed = ",".join(f"{name}={least}..{most}" for name, (least, most) in ends.items())
     return f'. The program was exported for {told}, which --shapes "{typed}" compiles'
+
+
+def check_results(
+    model: onnx.ModelProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    results: Sequence[tuple[str, tuple[int, ...] | None]],
+) -> None:
+    """Refuse results whose types or shapes are not those of the program's outputs.
+
+    Parameters
+    ----------
+    shapes: the shapes of the inputs.
+    results: the type and the shape of each result; None for a shape that is not fixed.
+
+    Raises
+    ------
+    UnsupportedModelError
+        PyTorch's exporter converted an operator to something else.
+    """
+    sizes = attached(model)
+    wanted = () if sizes is None else sizes.outputs
+    by_name = {
+        dim: size
+        for value in model.graph.input
+        for dim, size in zip(declared_dims(value) or (), shapes.get(value.name, ()), strict=False)
+        if isinstance(dim, str)
+    }
+    for i, ((dtype, dims), (found_dtype, found)) in enumerate(zip(wanted, results, strict=False)):
+        shape = tuple(_size(dim, by_name) for dim in dims)
+        known = shape if found is None or None in shape else found
+        if (dtype, shape) != (found_dtype, known):
+            raise UnsupportedModelError(
+                f"{'it' if sizes is None else sizes.origin} has {dtype} of shape {shape} as output "
+                f"{i}, and becomes {found_dtype} of shape {found} in PyTorch's exporter to ONNX: "
+                "report this as a fault, with the program"
+            )
+
+
+def _size(dim: int | str, by_name: Mapping[str, int]) -> int | None:
+    """Return a dimension's size; None if it cannot be computed from the sizes of inputs."""
+    if isinstance(dim, int):
+        return dim
+    try:
+        return int(_value(_parsed(dim), {}, by_name))
+    except (KeyError, IndexError, TypeError, ValueError, SyntaxError, ZeroDivisionError):
+        return None
 
 
 def _check_range(

@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from onnx import TensorProto, numpy_helper
 from onnxscript import opset18 as op
 
 from ..errors import UnsupportedModelError
+
+_ANTIALIASED: Mapping[str, Any] = {"antialias": 1, "cubic_coeff_a": -0.5, "exclude_outside": 1}
+"""Attributes of ONNX's `Resize` for PyTorch's resizing with antialiasing."""
 
 
 def translations() -> Mapping[Any, Callable[..., Any]]:
     """Return the conversions by PyTorch's operator, for `custom_translation_table`."""
     aten, prims = torch.ops.aten, torch.ops.prims
+    resized = {
+        aten.upsample_linear1d.vec: partial(_resized, "linear"),
+        aten.upsample_bilinear2d.vec: partial(_resized, "linear"),
+        aten.upsample_trilinear3d.vec: partial(_resized, "linear"),
+        aten.upsample_bicubic2d.vec: partial(_resized, "cubic"),
+        aten._upsample_bilinear2d_aa.vec: partial(_resized, "linear", **_ANTIALIASED),
+        aten._upsample_bicubic2d_aa.vec: partial(_resized, "cubic", **_ANTIALIASED),
+    }
     return {
+        **resized,
+        aten._adaptive_avg_pool3d.default: partial(_in_cells, op.ReduceMean),
         aten._cdist_forward.default: _cdist,
-        aten.amax.default: _amax,
-        aten.amin.default: _amin,
+        aten.adaptive_max_pool2d.default: _adaptive_max_pool,
+        aten.adaptive_max_pool3d.default: _adaptive_max_pool,
+        aten.amax.default: partial(_extreme, op.ReduceMax),
+        aten.amin.default: partial(_extreme, op.ReduceMin),
         aten.atan2.default: _atan2,
+        aten.cumprod.default: _cumprod,
+        aten.kthvalue.default: _kth_value,
         aten.masked_select.default: _masked_select,
+        aten.median.default: _median,
+        aten.median.dim: _median_along,
         aten.sort.stable: _sort,
-        prims.fmax.default: _fmax,
-        prims.fmin.default: _fmin,
+        prims.fmax.default: partial(_of_numbers, op.Max),
+        prims.fmin.default: partial(_of_numbers, op.Min),
+        prims.signbit.default: _sign_bit,
     }
 
 
@@ -41,36 +66,59 @@ def check_program(program: Any, origin: str) -> None:
             raise UnsupportedModelError(
                 f"{origin} returns `{output}`, which is not a tensor: return tensors only"
             )
-    pools = {torch.ops.aten.avg_pool2d.default, torch.ops.aten.avg_pool3d.default}
     for node in program.graph.nodes:
-        given = [*node.args, None] if node.target in pools else []
-        divisor = node.kwargs.get("divisor_override", given[6] if len(given) > 7 else None)
-        if node.target in pools and divisor is not None:
-            raise UnsupportedModelError(
-                f"{origin}: node `{node.name}` has `divisor_override`, which PyTorch's exporter to "
-                "ONNX leaves out: leave it out, and scale the result"
+        found = _fault(node) if node.op == "call_function" else None
+        if found is not None:
+            raise UnsupportedModelError(f"{origin}: node `{node.name}` {found}")
+
+
+def _fault(node: Any) -> str | None:
+    """Say why a node would be converted to something else; None if it would not."""
+    aten = torch.ops.aten
+    name = str(node.target)
+    given = dict(enumerate(node.args))
+    if node.target in (aten.avg_pool2d.default, aten.avg_pool3d.default):
+        if node.kwargs.get("divisor_override", given.get(6)) is not None:
+            return (
+                "has `divisor_override`, which PyTorch's exporter to ONNX leaves out: leave it "
+                "out, and scale the result"
             )
+    elif name.startswith("aten.adaptive_max_pool"):
+        parts = [user for user in node.users if user.target is operator.getitem and user.users]
+        if any(part.args[1] == 1 for part in parts):
+            return "returns the places of maxima, which are not converted: return the maxima only"
+    elif name.endswith("2d_aa.vec"):
+        if given.get(2):
+            return (
+                "resizes with both `antialias` and `align_corners`, which ONNX does not have in "
+                "PyTorch's form: leave one of the two out"
+            )
+    elif node.target is aten.cross_entropy_loss.default and given.get(5, 0.0) != 0.0:
+        return "has `label_smoothing`, which PyTorch's exporter to ONNX leaves out: leave it out"
+    elif name.startswith("aten.multilabel_margin_loss"):
+        return (
+            "is a `multilabel_margin_loss`, which PyTorch's exporter to ONNX gets wrong: compute "
+            "the loss outside of the model"
+        )
+    elif "batch_norm" in name and given.get(3) is not None and given.get(5) is True:
+        return (
+            "normalises with the statistics of the batch, and PyTorch's exporter to ONNX takes the "
+            "running ones instead: export the module after `.eval()`"
+        )
+    return None
 
 
 def _ints(*values: int) -> Any:
     return op.Constant(value_ints=list(values))
 
 
-def _amax(x: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
-    return _extreme(op.ReduceMax, x, dim, keepdim)
-
-
-def _amin(x: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
-    return _extreme(op.ReduceMin, x, dim, keepdim)
-
-
-def _extreme(reduce: Any, x: Any, dim: Sequence[int], keepdim: bool) -> Any:
+def _extreme(reduce: Any, x: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
     if not len(x.shape):
         return op.Identity(x)
     axes = _ints(*(dim or range(len(x.shape))))
-    is_bool = x.dtype == 9
-    result = reduce(op.Cast(x, to=6) if is_bool else x, axes, keepdims=int(keepdim))
-    return op.Cast(result, to=9) if is_bool else result
+    is_bool = x.dtype == TensorProto.BOOL
+    result = reduce(op.Cast(x, to=TensorProto.INT32) if is_bool else x, axes, keepdims=int(keepdim))
+    return op.Cast(result, to=TensorProto.BOOL) if is_bool else result
 
 
 def _sort(x: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
@@ -93,7 +141,8 @@ def _atan2(y: Any, x: Any) -> Any:
 
 def _masked_select(x: Any, mask: Any) -> Any:
     wide = op.Expand(x, op.Shape(mask)) if len(mask.shape) > len(x.shape) else x
-    shape = op.Shape(op.Add(op.Cast(wide, to=1), op.Cast(mask, to=1)))
+    numbers = [op.Cast(each, to=TensorProto.FLOAT) for each in (wide, mask)]
+    shape = op.Shape(op.Add(*numbers))
     places = op.NonZero(op.Expand(mask, shape))
     return op.GatherND(op.Expand(x, shape), op.Transpose(places))
 
@@ -104,7 +153,7 @@ def _cdist(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
     differences = op.Abs(op.Sub(op.Unsqueeze(x, _ints(-2)), op.Unsqueeze(y, _ints(-3))))
     last = _ints(-1)
     if p == 0:
-        marks = op.Cast(op.Greater(differences, op.Constant(value_float=0.0)), to=1)
+        marks = op.Cast(op.Greater(differences, op.Constant(value_float=0.0)), to=TensorProto.FLOAT)
         return op.ReduceSum(marks, last, keepdims=0)
     if p == 1:
         return op.ReduceSum(differences, last, keepdims=0)
@@ -117,12 +166,12 @@ def _cdist(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
     return op.Pow(sums, op.Constant(value_float=1 / p))
 
 
-def _fmax(x: Any, y: Any) -> Any:
-    return _of_numbers(op.Max, x, y)
-
-
-def _fmin(x: Any, y: Any) -> Any:
-    return _of_numbers(op.Min, x, y)
+def _sign_bit(x: Any) -> Any:
+    """Convert `signbit`, which is true for the negative zero too."""
+    wide = op.Cast(x, to=TensorProto.FLOAT)
+    zero = op.Constant(value_float=0.0)
+    is_negative_zero = op.And(op.Equal(wide, zero), op.Less(op.Reciprocal(wide), zero))
+    return op.Or(op.Less(wide, zero), is_negative_zero)
 
 
 def _of_numbers(compare: Any, x: Any, y: Any) -> Any:
@@ -130,3 +179,101 @@ def _of_numbers(compare: Any, x: Any, y: Any) -> Any:
     if not x.dtype.is_floating_point():
         return compare(x, y)
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, compare(x, y)))
+
+
+def _sizes(shape: Sequence[Any], axes: Sequence[int]) -> list[int]:
+    """Return the sizes of these dimensions, which must be fixed."""
+    sizes = [shape[axis] for axis in axes]
+    if not all(isinstance(size, int) for size in sizes):
+        raise TypeError("this operator is converted only for dimensions of a fixed size")
+    return sizes
+
+
+def _resized(
+    mode: str,
+    x: Any,
+    output_size: Sequence[Any] | None,
+    align_corners: bool,
+    scale_factors: Sequence[float] | None = None,
+    **options: Any,
+) -> Any:
+    """Convert `interpolate`; `options` are attributes of ONNX's `Resize`.
+
+    With `align_corners`, PyTorch's positions come from the whole size of the result, and ONNX's
+    come from the scale. So the size is computed here, in float64 as PyTorch does.
+    """
+    form = {
+        "mode": mode,
+        "cubic_coeff_a": -0.75,
+        # For a result of one element, `pytorch_half_pixel` takes the first, and PyTorch does not.
+        "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
+        **options,
+    }
+    if output_size is None and align_corners:
+        scales = np.array(scale_factors, np.float64)
+        given = op.Cast(op.Shape(x, start=2), to=TensorProto.DOUBLE)
+        exact = op.Mul(given, op.Constant(value=numpy_helper.from_array(scales)))
+        sizes = op.Cast(op.Floor(exact), to=TensorProto.INT64)
+        sizes = op.Concat(op.Shape(x, start=0, end=2), sizes, axis=0)
+        return op.Resize(x, None, None, sizes, **form)
+    if output_size is None:
+        scales = op.Constant(value_floats=[1.0, 1.0, *(scale_factors or ())])
+        return op.Resize(x, None, scales, None, **form)
+    each = [_ints(d) if isinstance(d, int) else op.Reshape(d, _ints(1)) for d in output_size]
+    sizes = op.Concat(op.Shape(x, start=0, end=2), *each, axis=0)
+    return op.Resize(x, None, None, sizes, **form)
+
+
+def _in_cells(reduce: Any, x: Any, output_size: Sequence[int]) -> Any:
+    """Reduce each cell of a grid, which covers the last dimensions, by one dimension at a time."""
+    shape = x.shape
+    for axis, count in zip(range(-len(output_size), 0), output_size, strict=True):
+        if count == 1:
+            x = reduce(x, _ints(axis), keepdims=1)
+            continue
+        (size,) = _sizes(shape, [axis])
+        ends = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+        parts = [op.Slice(x, _ints(a), _ints(b), _ints(axis)) for a, b in ends]
+        x = op.Concat(*(reduce(part, _ints(axis), keepdims=1) for part in parts), axis=axis)
+    return x
+
+
+def _adaptive_max_pool(x: Any, output_size: Sequence[int]) -> Any:
+    """Convert the maxima. `check_program` refuses a program that uses their places."""
+    return _in_cells(op.ReduceMax, x, output_size), op.Constant(value_int=0)
+
+
+def _cumprod(x: Any, dim: int, dtype: int = -1) -> Any:
+    """Convert `cumprod` of floats, by doubling: each step joins products of neighbouring parts."""
+    rank = len(x.shape)
+    size = _sizes(x.shape, [dim])[0] if rank else 1
+    pads = [0] * (2 * rank)
+    if dtype != -1:
+        x = op.Cast(x, to=dtype)
+    elif not x.dtype.is_floating_point():
+        x = op.Cast(x, to=TensorProto.INT64)
+    one = op.CastLike(op.Constant(value_int=1), x)
+    for step in itertools.takewhile(lambda n: n < size, (1 << i for i in itertools.count())):
+        pads[dim % rank] = step
+        earlier = op.Slice(op.Pad(x, _ints(*pads), one), _ints(0), _ints(size), _ints(dim))
+        x = op.Mul(x, earlier)
+    return op.Identity(x)
+
+
+def _kth_value(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    if x.shape is not None and not len(x.shape):
+        return op.Identity(x), op.Constant(value_int=0)
+    found = op.TopK(x, _ints(k), axis=dim, largest=0, sorted=1)
+    last = [op.Slice(each, _ints(k - 1), _ints(k), _ints(dim)) for each in found]
+    return last if keepdim else [op.Squeeze(each, _ints(dim)) for each in last]
+
+
+def _median_along(x: Any, dim: int, keepdim: bool = False) -> Any:
+    """Convert `median`: the smaller one of the two numbers in the middle."""
+    size = 1 if not len(x.shape) else _sizes(x.shape, [dim])[0]
+    return _kth_value(x, (size + 1) // 2, dim, keepdim)
+
+
+def _median(x: Any) -> Any:
+    count = math.prod(_sizes(x.shape, range(len(x.shape))))
+    return _kth_value(op.Reshape(x, _ints(-1)), (count + 1) // 2, 0)[0]

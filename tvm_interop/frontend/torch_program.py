@@ -33,6 +33,21 @@ _MOST_BYTES = 1 << 30
 """Programs with more bytes of weights become files, because protobuf writes at most 2 GiB."""
 
 
+_TYPES = {
+    "bool": onnx.TensorProto.BOOL,
+    "uint8": onnx.TensorProto.UINT8,
+    "int8": onnx.TensorProto.INT8,
+    "int16": onnx.TensorProto.INT16,
+    "int32": onnx.TensorProto.INT32,
+    "int64": onnx.TensorProto.INT64,
+    "float16": onnx.TensorProto.FLOAT16,
+    "bfloat16": onnx.TensorProto.BFLOAT16,
+    "float32": onnx.TensorProto.FLOAT,
+    "float64": onnx.TensorProto.DOUBLE,
+}
+"""ONNX's types by the names of PyTorch's types."""
+
+
 def is_exported_program(model: Any) -> bool:
     """Whether `model` is a `torch.export.ExportedProgram`. The check does not import PyTorch."""
     return any(
@@ -118,7 +133,7 @@ def _converted(program: Any, origin: str) -> Any:
     torch = _torch(f"{origin} is a program of torch.export")
     from .torch_operators import check_program, translations
 
-    sizes = SizeConditions(origin, _conditions(program), _ranges(program))
+    sizes = SizeConditions(origin, _conditions(program), _ranges(program), _outputs(program))
     check_program(program, origin)
     try:
         with _hushed():
@@ -139,15 +154,13 @@ def _converted(program: Any, origin: str) -> Any:
     total = sum(t.const_value.nbytes for t in result.model.graph.initializers.values())
     if total <= _MOST_BYTES:
         model = result.model_proto
-        _rename(model.graph, program)
-        attach(model, sizes)
+        _finish(model, result.exported_program, sizes)
         return model
     folder = Path(tempfile.mkdtemp(prefix="tvm_interop_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     result.save(folder / "model.onnx", external_data=True)
     model = onnx.load(folder / "model.onnx", load_external_data=False)
-    _rename(model.graph, program)
-    attach(model, sizes)
+    _finish(model, result.exported_program, sizes)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     return folder / "model.onnx"
 
@@ -185,6 +198,33 @@ def _check_state(program: Any, origin: str) -> None:
             "nothing from run to run: export the module after `.eval()`, or make the buffer an "
             "input and its new value an output"
         )
+
+
+def _finish(model: onnx.ModelProto, program: Any, sizes: SizeConditions) -> None:
+    """Give a converted model the types and names of the program, and attach its sizes."""
+    _retype(model.graph, sizes)
+    _rename(model.graph, program)
+    attach(model, sizes)
+
+
+def _retype(graph: onnx.GraphProto, sizes: SizeConditions) -> None:
+    """Cast each output to the type that it has in the program.
+
+    PyTorch's exporter leaves some results in the type in which they are computed: a sum of float16
+    numbers stays float32.
+    """
+    for value, (dtype, _) in zip(graph.output, sizes.outputs, strict=False):
+        own, wanted = value.type.tensor_type, _TYPES.get(dtype)
+        if not own.elem_type or wanted in (None, own.elem_type):
+            continue
+        for node in graph.node:
+            for names in (node.input, node.output):
+                names[:] = [f"{name}_untyped" if name == value.name else name for name in names]
+        cast = onnx.helper.make_node(
+            "Cast", [f"{value.name}_untyped"], [value.name], value.name, to=wanted
+        )
+        graph.node.append(cast)
+        own.elem_type = wanted
 
 
 def _rename(graph: onnx.GraphProto, program: Any) -> None:
@@ -227,6 +267,22 @@ def _ranges(program: Any) -> dict[str, tuple[int, int | None]]:
         str(name): (whole(each.lower) or 0, whole(each.upper))
         for name, each in program.range_constraints.items()
     }
+
+
+def _outputs(program: Any) -> list[tuple[str, list[int | str]]]:
+    """Return the type and the dimensions of each output, as `SizeConditions` holds them."""
+    from torch.utils._sympy.printers import PythonPrinter
+
+    def dimension(dim: Any) -> int | str:
+        return dim if isinstance(dim, int) else str(PythonPrinter().doprint(dim.node.expr))
+
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    outputs: list[Any] = [values.get(name) for name in program.graph_signature.user_outputs]
+    return [
+        (str(value.dtype).removeprefix("torch."), [dimension(dim) for dim in value.shape])
+        for value in outputs
+        if hasattr(value, "shape")
+    ]
 
 
 def _conditions(program: Any) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..errors import UnsupportedModelError
+from ..errors import InputError, UnsupportedModelError
 from ..frontend.load import load_model, read_once
 from ..frontend.open_dimensions import may_be_onnx
 from ..frontend.size_conditions import attached, check_sizes
@@ -102,7 +102,8 @@ class Imported:
         difference.
 
         A server joins requests with any number of rows, even fewer than the smallest compiled size.
-        So sizes of 1 and 2 rows are compared too, if the model can be imported for them.
+        So sizes of 1 and 2 rows are compared too, if the model can be imported for them, and if a
+        program of `torch.export` was exported for them.
 
         Parameters
         ----------
@@ -128,7 +129,7 @@ class Imported:
             }  # fmt: skip
             try:
                 self._import(given, (size,))
-            except UnsupportedModelError:
+            except (UnsupportedModelError, InputError):  # A program may not run for this size.
                 continue
             least = min(least, size)
         try:

@@ -23,12 +23,13 @@ place of the proof of positions in step 3.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..artifact.manifest import RowMask, RowSizes, SecondRange
-from ..errors import CannotFillUpError
+from ..errors import CannotFillUpError, InputError
 from ..lowering.independent_rows import RowsDependError, independent_rows, same_bits
 from ..lowering.masked_positions import Masks, masked_in_all, masked_positions
 from ..program.program import Program
@@ -272,9 +273,27 @@ def _programs(
     if len(programs) == 1:
         # Two sizes are compared, because the difference shows which numbers of the program come
         # from the size.
-        grown = {
-            name: tuple(d + (a == axes.get(name)) for a, d in enumerate(value.shape))
-            for name, value in ((first.values[v].name, first.values[v]) for v in first.inputs)
-        }
-        programs[size + 1] = imported.lowered(grown, (size + 1,))
+        other, program = _with_another_size(imported, first, size, axes)
+        programs[other] = program
     return programs, axes
+
+
+def _with_another_size(
+    imported: Imported, first: Program, size: int, axes: Mapping[str, int]
+) -> tuple[int, Program]:
+    """Lower the model for a size near `size`, and return this size too.
+
+    A program of `torch.export` may not be exported for some sizes: for larger or odd ones.
+    """
+    values = [first.values[v] for v in first.inputs]
+    for other in (size + 1, size - 1, size + 2):
+        shapes = {
+            value.name: tuple(
+                d + (other - size) * (a == axes.get(value.name)) for a, d in enumerate(value.shape)
+            )
+            for value in values
+        }
+        if other > 1:
+            with contextlib.suppress(InputError):
+                return other, imported.lowered(shapes, (other,))
+    raise RowsDependError(f"the model runs for a size of {size} only, of the sizes around it")

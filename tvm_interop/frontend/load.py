@@ -30,7 +30,7 @@ from .shapes import (
     onnx_input_shapes,
     with_output_types,
 )
-from .size_conditions import attached, check_results, check_sizes
+from .size_conditions import attached, check_results, check_sizes, ranges_in_words
 from .torch_program import as_onnx, is_torch_module
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
@@ -189,7 +189,7 @@ class OnnxModel:
         ----------
         seen: gets the shapes of all tensors, by name.
         """
-        static = onnx_input_shapes(self._model.graph, shapes)
+        static = onnx_input_shapes(self._model.graph, shapes, ranges_in_words(self._model))
         check_sizes(self._model, static)
         if not self._is_checked:
             check_outputs(self._model.graph)

@@ -30,8 +30,13 @@ def is_open(dims: Dims) -> bool:
     return dims is None or not all(isinstance(dim, int) for dim in dims)
 
 
-def open_dimensions_error(inputs: Mapping[str, Dims]) -> UnsupportedModelError:
-    """Return the error for open dimensions, with an example of how to set all dimensions."""
+def open_dimensions_error(inputs: Mapping[str, Dims], note: str = "") -> UnsupportedModelError:
+    """Return the error for open dimensions, with an example of how to set all dimensions.
+
+    Parameters
+    ----------
+    note: the end of the message.
+    """
     sizes = _example_sizes(inputs)
     shapes = {name: _example_shape(dims, sizes) for name, dims in inputs.items()}
     told = " and ".join(f"`{name}` has {_in_words(dims)}" for name, dims in inputs.items())
@@ -43,7 +48,7 @@ def open_dimensions_error(inputs: Mapping[str, Dims]) -> UnsupportedModelError:
         by_name = f'by name, --dim "{listed}" on the command line, or by shape, '
     return UnsupportedModelError(
         f"input {told}, and a schedule needs every dimension: give them, for example {by_name}"
-        f'input_shapes={{{given}}}, or on the command line --input-shapes "{typed}"'
+        f'input_shapes={{{given}}}, or on the command line --input-shapes "{typed}"{note}'
     )
 
 

@@ -17,11 +17,17 @@ from .open_dimensions import is_open, open_dimensions_error
 Shape = tuple[int, ...]
 
 
-def onnx_input_shapes(graph: onnx.GraphProto, given: Mapping[str, Shape]) -> dict[str, Shape]:
+def onnx_input_shapes(
+    graph: onnx.GraphProto, given: Mapping[str, Shape], note: str = ""
+) -> dict[str, Shape]:
     """Return the static shape of each input of `graph`, except inputs that are initializers.
 
     Before IR version 4, ONNX lists every initializer among the graph's inputs too, although it is a
     weight.
+
+    Parameters
+    ----------
+    note: the end of the error message if inputs have open dimensions.
     """
     weights = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in weights]
@@ -30,7 +36,7 @@ def onnx_input_shapes(graph: onnx.GraphProto, given: Mapping[str, Shape]) -> dic
     dims = {value.name: declared_dims(value) for value in inputs}
     missing = {name: each for name, each in dims.items() if name not in given and is_open(each)}
     if missing:
-        raise open_dimensions_error(missing)
+        raise open_dimensions_error(missing, note)
     return {name: _static_shape(name, each, given.get(name)) for name, each in dims.items()}
 
 

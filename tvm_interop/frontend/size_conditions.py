@@ -12,6 +12,7 @@ The texts are not executed. This module evaluates their syntax trees, with the o
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import logging
 import math
@@ -84,7 +85,18 @@ def attach(model: onnx.ModelProto, sizes: SizeConditions) -> None:
 def attached(model: onnx.ModelProto) -> SizeConditions | None:
     """Return what `attach` wrote, or None for a model that was not converted from a program."""
     text = next((each.value for each in model.metadata_props if each.key == _KEY), None)
-    return None if text is None else SizeConditions(**json.loads(text))
+    return None if text is None else _read(text)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(text: str) -> SizeConditions:
+    return SizeConditions(**json.loads(text))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(condition: str) -> ast.AST:
+    """The syntax tree of a condition, which is evaluated for each size of a range."""
+    return ast.parse(condition, mode="eval").body
 
 
 def check_sizes(model: onnx.ModelProto, shapes: Shapes) -> None:
@@ -123,6 +135,23 @@ def check_sizes(model: onnx.ModelProto, shapes: Shapes) -> None:
                 f"the condition `{condition}`. Give sizes that meet it, or export the program for "
                 "these sizes"
             )
+
+
+def ranges_in_words(model: onnx.ModelProto) -> str:
+    """The ranges that a program was exported for, as the end of an error message about sizes.
+
+    Dimensions without a largest size are left out. The result is "" if no dimension is left.
+    """
+    sizes = attached(model)
+    if sizes is None:
+        return ""
+    dims = {dim for value in model.graph.input for dim in declared_dims(value) or ()}
+    ends = {name: (max(1, a), b) for name, (a, b) in sizes.ranges.items() if name in dims and b}
+    if not ends:
+        return ""
+    told = " and ".join(f"`{name}` from {least} to {most}" for name, (least, most) in ends.items())
+    typed = ",".join(f"{name}={least}..{most}" for name, (least, most) in ends.items())
+    return f'. The program was exported for {told}, which --shapes "{typed}" compiles'
 
 
 def check_results(
@@ -166,7 +195,7 @@ def _size(dim: int | str, by_name: Mapping[str, int]) -> int | None:
     if isinstance(dim, int):
         return dim
     try:
-        return int(_value(ast.parse(dim, mode="eval").body, {}, by_name))
+        return int(_value(_parsed(dim), {}, by_name))
     except (KeyError, IndexError, TypeError, ValueError, SyntaxError, ZeroDivisionError):
         return None
 
@@ -186,7 +215,7 @@ def _check_range(
 
 def _holds(condition: str, shapes: Shapes, by_name: Mapping[str, int], origin: str) -> bool:
     try:
-        return bool(_value(ast.parse(condition, mode="eval").body, shapes, by_name))
+        return bool(_value(_parsed(condition), shapes, by_name))
     except ZeroDivisionError:
         return False
     except (KeyError, IndexError, TypeError, ValueError, SyntaxError):

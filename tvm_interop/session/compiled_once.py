@@ -57,6 +57,12 @@ class Order(NamedTuple):
             _LOG.info("`%s` was compiled before: `%s`", self.source.name, found.path)
         return found
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether there is a file for the artifact, which `found` may use."""
+        is_fresh = bool(self.options.get("fresh"))
+        return self.kept is not None and not is_fresh and self.kept.has(self.source.name, self.key)
+
     def compiled(self) -> Artifact:
         """Compile the model and store the artifact. The logger reports both steps.
 

@@ -58,6 +58,10 @@ class KeptArtifacts:
         readable = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60]
         return self.folder / f"{readable}-{key[:16]}.tar"
 
+    def has(self, name: str, key: str) -> bool:
+        """Whether there is a file for a key."""
+        return self.path_of(name, key).is_file()
+
     def find(self, name: str, key: str) -> Artifact | None:
         """Return the stored artifact of a key, or None if it is missing or may not be used."""
         path = self.path_of(name, key)

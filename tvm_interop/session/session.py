@@ -32,7 +32,7 @@ from .given import (
 from .pool import Pool
 from .ready_shapes import ReadyShapes
 from .sized_runs import SizedRuns
-from .source import Source, artifact_or_source
+from .source import Source, artifact_or_source, with_tensors
 from .tensor_info import TensorInfo
 
 if TYPE_CHECKING:
@@ -155,15 +155,15 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             # If nobody closes the session, end the compiling process when Python deletes the
             # session or the program ends.
             weakref.finalize(self, self._background.let_go)
+        given = self._source = with_tensors(given, self._order(given, None).is_stored)
+        self.inputs, self.outputs = given.inputs, given.outputs
         if is_open(given, options):
-            self.inputs, self.outputs = given.inputs, given.outputs
             return
         order = self._order(given, None)
         try:
             artifact, is_quick = self._compiled(order)
         except CannotFillUpError as error:
             self._by_size = BySize(given, self._options, error, _MOST_SHAPES)
-            self.inputs, self.outputs = given.inputs, given.outputs
             return
         self._take(artifact)
         if is_quick:

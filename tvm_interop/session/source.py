@@ -15,6 +15,8 @@ from ..errors import DeviceError, InputError, only_runtime
 from .tensor_info import TensorInfo, infos_of_onnx
 
 _CHUNK = 1 << 22
+_OF_TORCH = ".pt2"
+"""The file name suffix of programs of `torch.export`. Reading them takes seconds."""
 
 
 class Source(NamedTuple):
@@ -67,10 +69,39 @@ def artifact_or_source(given: Any) -> Artifact | Source:
     if importlib.util.find_spec("tvm") is None:
         what = f"`{given}`" if is_path else "what was given"
         raise only_runtime(f"{what} is a model, not an artifact. Compiling it")
-    if is_path and os.fspath(given).endswith(".pt2"):
+    if is_path and os.fspath(given).endswith(_OF_TORCH):
         digest = _digest_of_files([Path(given)]) if Path(given).is_file() else None
         return Source(given, Path(given).stem, digest, [], [], {})
     return _source_of_onnx(given, is_path)
+
+
+def with_tensors(source: Source, is_stored: bool) -> Source:
+    """Return `source` with the inputs and outputs of a program of `torch.export`.
+
+    The result is `source` itself for any other model. It is so too if the artifact is stored, which
+    names its inputs and outputs: converting a program takes seconds.
+
+    Parameters
+    ----------
+    is_stored: whether the artifact for `source` and all its sizes is stored.
+
+    Raises
+    ------
+    UnsupportedModelError, InputError
+        The program cannot be read or converted, or PyTorch is not installed.
+    """
+    is_path = isinstance(source.model, (str, os.PathLike))
+    is_file = is_path and os.fspath(source.model).endswith(_OF_TORCH)
+    is_program = is_file or type(source.model).__name__ == "ExportedProgram"
+    if is_stored or not is_program:
+        return source
+    from ..frontend.torch_program import as_onnx  # This imports TVM, which takes seconds.
+    from ..models.source import read_for_import
+
+    model = as_onnx(source.model)
+    graph = read_for_import(model) if isinstance(model, (str, os.PathLike)) else model
+    inputs, outputs = infos_of_onnx(graph)
+    return source._replace(model=source.model if is_file else model, inputs=inputs, outputs=outputs)
 
 
 def _source_of_onnx(given: Any, is_path: bool) -> Source:

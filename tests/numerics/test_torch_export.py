@@ -309,11 +309,12 @@ class _Usual(torch.nn.Module):
         padded = f.pad(x, (2, 1, 0, 3), mode="reflect")
         cells = (f.adaptive_max_pool2d(x, (3, 1)), f.adaptive_avg_pool3d(x, (2, 3, 1)))
         middle = (x.median(), *x.kthvalue(3, 1), x.cumprod(2), x.median(-1, keepdim=True)[0])
+        attention = f.scaled_dot_product_attention(x[0], x[1], x[0], is_causal=True)
         at_zero = torch.atan2(torch.zeros(3), torch.tensor([-1.0, 0.0, 1.0]) * x[0, 0, 0, 0].abs())
         norms = [torch.cdist(x[0, 0], x[0, 1], p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))]
         return (
             torch.add(x, x * x, alpha=2), *pooled, rows, *ordered, *chosen, *spread, padded,
-            *cells, *middle, at_zero, *norms, torch.fmax(x, x.log())
+            *cells, *middle, attention, at_zero, *norms, torch.fmax(x, x.log())
         )  # fmt: skip
 
 
@@ -413,6 +414,19 @@ def test_programs_that_would_give_other_results_are_refused(
     shape = (2, 3) if isinstance(module, (_Counts, _TwoResults)) else (2, 4, 4, 4)
     with pytest.raises(UnsupportedModelError, match=message):
         load_model(torch.export.export(module, (torch.ones(shape),)))
+
+
+def test_one_row_may_lose_its_dimension() -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x + 1).squeeze()
+
+    dims = ({0: torch.export.Dim.AUTO},)
+    program = torch.export.export(Net(), (torch.ones(4, 6),), dynamic_shapes=dims)
+    for batch in (1, 3):
+        x = torch.ones(batch, 6)
+        got = _run(program, x, input_shapes={"x": (batch, 6)}, time_budget=0)
+        np.testing.assert_array_equal(got, program.module()(x).numpy())
 
 
 def test_large_weights_go_through_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,12 @@ class Imported:
         """
         ends = [(sizes[0], sizes[-1]) for sizes in chosen.sizes]
         model = self._graph()
-        if attached(model) is not None:
-            for sizes in itertools.product(*(range(least, most + 1) for least, most in ends)):
+        exported = attached(model)
+        if exported is not None:
+            has_conditions = bool(exported.conditions)
+            for sizes in itertools.product(
+                *(range(a, b + 1) if has_conditions else (a, b) for a, b in ends)
+            ):
                 check_sizes(model, chosen.shapes(sizes))
         for sizes in itertools.product(*map(_samples, ends)):
             if sizes not in self._seen:

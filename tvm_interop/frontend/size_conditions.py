@@ -26,6 +26,8 @@ from ..errors import InputError, UnsupportedModelError
 from .declared_dims import declared_dims
 
 _LOG = logging.getLogger("tvm_interop")
+_USUAL = 2
+"""PyTorch assumes sizes from this one on, unless a program is exported for one size."""
 _KEY = "tvm_interop.sizes"
 """The name of the model's metadata that holds a `SizeConditions` in JSON."""
 
@@ -179,6 +181,8 @@ def check_results(
         for dim, size in zip(declared_dims(value) or (), shapes.get(value.name, ()), strict=False)
         if isinstance(dim, str)
     }
+    if any(size < _USUAL for size in by_name.values()):
+        return  # PyTorch's shapes are those of larger sizes: `squeeze` removes a single row.
     for i, ((dtype, dims), (found_dtype, found)) in enumerate(zip(wanted, results, strict=False)):
         shape = tuple(_size(dim, by_name) for dim in dims)
         known = shape if found is None or None in shape else found
@@ -219,13 +223,18 @@ def _holds(condition: str, shapes: Shapes, by_name: Mapping[str, int], origin: s
     except ZeroDivisionError:
         return False
     except (KeyError, IndexError, TypeError, ValueError, SyntaxError):
-        _LOG.warning(
-            "%s was exported under the condition `%s`, which is not checked: its results are only "
-            "right for sizes that meet it",
-            origin,
-            condition,
-        )
+        _warn(origin, condition)
         return True
+
+
+@functools.lru_cache(maxsize=64)  # Each condition is told once, not for each size of a range.
+def _warn(origin: str, condition: str) -> None:
+    _LOG.warning(
+        "%s was exported under the condition `%s`, which is not checked: its results are only "
+        "right for sizes that meet it",
+        origin,
+        condition,
+    )
 
 
 def _value(tree: ast.AST, shapes: Shapes, by_name: Mapping[str, int]) -> Any:

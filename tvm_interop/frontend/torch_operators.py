@@ -72,6 +72,25 @@ def check_program(program: Any, origin: str) -> None:
             raise UnsupportedModelError(f"{origin}: node `{node.name}` {found}")
 
 
+def spelled_out(program: Any) -> Any:
+    """Return the program with attention of three dimensions as products and a softmax.
+
+    PyTorch's exporter converts attention of four dimensions only.
+    """
+    aten = torch.ops.aten
+    attention = aten.scaled_dot_product_attention.default
+    flat = [
+        node
+        for node in program.graph.nodes
+        if node.target is attention and len(node.args[0].meta["val"].shape) != 4
+    ]
+    if not flat:
+        return program
+    table = torch.export.default_decompositions()
+    kinds = (attention, aten._scaled_dot_product_attention_math.default)
+    return program.run_decompositions({kind: table[kind] for kind in kinds if kind in table})
+
+
 def _fault(node: Any) -> str | None:
     """Say why a node would be converted to something else; None if it would not."""
     aten = torch.ops.aten

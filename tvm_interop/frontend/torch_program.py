@@ -131,14 +131,14 @@ def _forget_ranges_of_sums(program: Any) -> None:
 def _converted(program: Any, origin: str) -> Any:
     """Convert a program; see `as_onnx`."""
     torch = _torch(f"{origin} is a program of torch.export")
-    from .torch_operators import check_program, translations
+    from .torch_operators import check_program, spelled_out, translations
 
     sizes = SizeConditions(origin, _conditions(program), _ranges(program), _outputs(program))
     check_program(program, origin)
     try:
         with _hushed():
             result = torch.onnx.export(
-                program,
+                spelled_out(program),
                 dynamo=True,
                 optimize=True,
                 verbose=False,

@@ -310,11 +310,12 @@ class _Usual(torch.nn.Module):
         cells = (f.adaptive_max_pool2d(x, (3, 1)), f.adaptive_avg_pool3d(x, (2, 3, 1)))
         middle = (x.median(), *x.kthvalue(3, 1), x.cumprod(2), x.median(-1, keepdim=True)[0])
         attention = f.scaled_dot_product_attention(x[0], x[1], x[0], is_causal=True)
+        windows = (torch.hamming_window(7), torch.hamming_window(8, False, 0.6))
         at_zero = torch.atan2(torch.zeros(3), torch.tensor([-1.0, 0.0, 1.0]) * x[0, 0, 0, 0].abs())
         norms = [torch.cdist(x[0, 0], x[0, 1], p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))]
         return (
             torch.add(x, x * x, alpha=2), *pooled, rows, *ordered, *chosen, *spread, padded,
-            *cells, *middle, attention, at_zero, *norms, torch.fmax(x, x.log())
+            *cells, *middle, attention, *windows, at_zero, *norms, torch.fmax(x, x.log())
         )  # fmt: skip
 
 
@@ -383,6 +384,12 @@ class _WithLoss(torch.nn.Module):
         return self._loss(x[:, :, 0, 0], labels)
 
 
+class _ScattersMeans(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        at = torch.zeros(2, 4, 4, 4, dtype=torch.int64)
+        return x.scatter_reduce(1, at, x, "mean", include_self=False)
+
+
 class _Smoothed(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         resize = torch.nn.functional.interpolate
@@ -401,6 +408,7 @@ class _WithOwnStatistics(torch.nn.Module):
         (_TwoResults(), r"returns `2`, which is not a tensor"),
         (_WithLoss("cross_entropy", label_smoothing=0.1), "`label_smoothing`"),
         (_WithLoss("multilabel_margin_loss"), "is a `multilabel_margin_loss`"),
+        (_ScattersMeans(), "scatters means"),
         (_Smoothed(), "both `antialias` and `align_corners`"),
         (_WithOwnStatistics(), r"statistics of the batch, .*\.eval\(\)"),
         (torch.nn.AdaptiveMaxPool2d(2, return_indices=True), "the places of maxima"),

@@ -41,6 +41,10 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.amin.default: partial(_extreme, op.ReduceMin),
         aten.atan2.default: _atan2,
         aten.cumprod.default: _cumprod,
+        **{
+            getattr(aten.hamming_window, kind): _hamming_window
+            for kind in ("default", "periodic", "periodic_alpha", "periodic_alpha_beta")
+        },
         aten.kthvalue.default: _kth_value,
         aten.masked_select.default: _masked_select,
         aten.median.default: _median,
@@ -114,6 +118,11 @@ def _fault(node: Any) -> str | None:
             )
     elif node.target is aten.cross_entropy_loss.default and given.get(5, 0.0) != 0.0:
         return "has `label_smoothing`, which PyTorch's exporter to ONNX leaves out: leave it out"
+    elif name.startswith("aten.scatter_reduce") and given.get(4) == "mean":
+        return (
+            "scatters means, which PyTorch's exporter to ONNX converts to something else: divide "
+            "the scattered sums by the scattered counts"
+        )
     elif name.startswith("aten.multilabel_margin_loss"):
         return (
             "is a `multilabel_margin_loss`, which PyTorch's exporter to ONNX gets wrong: compute "
@@ -198,6 +207,12 @@ def _of_numbers(compare: Any, x: Any, y: Any) -> Any:
     if not x.dtype.is_floating_point():
         return compare(x, y)
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, compare(x, y)))
+
+
+def _hamming_window(*given: Any, dtype: int = TensorProto.FLOAT, **_: Any) -> Any:
+    """Convert `hamming_window`. ONNX's own has a coefficient of 25 / 46, and PyTorch's has 0.54."""
+    window = torch.hamming_window(*given).numpy()
+    return op.Cast(op.Constant(value=numpy_helper.from_array(window)), to=dtype)
 
 
 def _sizes(shape: Sequence[Any], axes: Sequence[int]) -> list[int]:

@@ -437,6 +437,15 @@ def test_one_row_may_lose_its_dimension() -> None:
         np.testing.assert_array_equal(got, program.module()(x).numpy())
 
 
+def test_a_changed_file_is_converted_again(tmp_path: Path) -> None:
+    path, x = tmp_path / "net.pt2", torch.ones(2, 3)
+    torch.export.save(torch.export.export(torch.nn.Linear(3, 4), (x,)), path)
+    first = as_onnx(path)
+    assert as_onnx(path) is first
+    torch.export.save(torch.export.export(torch.nn.Linear(3, 5), (x,)), path)
+    assert as_onnx(path).graph.output[0].type.tensor_type.shape.dim[1].dim_value == 5
+
+
 def test_large_weights_go_through_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_program, "_MOST_BYTES", 10)
     net, x = torch.nn.Linear(64, 64).eval(), torch.randn(2, 64)

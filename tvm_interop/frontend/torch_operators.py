@@ -70,7 +70,8 @@ def check_program(program: Any, origin: str) -> None:
             raise UnsupportedModelError(
                 f"{origin} returns `{output}`, which is not a tensor: return tensors only"
             )
-    for node in program.graph.nodes:
+    graphs = (module for module in program.graph_module.modules() if hasattr(module, "graph"))
+    for node in (node for module in graphs for node in module.graph.nodes):
         found = _fault(node) if node.op == "call_function" else None
         if found is not None:
             raise UnsupportedModelError(f"{origin}: node `{node.name}` {found}")

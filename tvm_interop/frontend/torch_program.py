@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import atexit
 import contextlib
-import functools
 import logging
 import os
 import re
@@ -32,6 +31,14 @@ SUFFIX = ".pt2"
 _MOST_BYTES = 1 << 30
 """Programs with more bytes of weights become files, because protobuf writes at most 2 GiB."""
 
+
+_MOST_KEPT = 1 << 28
+"""A larger model in memory is not kept for the next call."""
+_kept: dict[tuple[str, int, int], Any] = {}
+"""The last file that was converted, by its path, time of change and size.
+
+A command reads a file several times: first for the names of its dimensions.
+"""
 
 _TYPES = {
     "bool": onnx.TensorProto.BOOL,
@@ -96,13 +103,18 @@ def as_onnx(model: Any) -> Any:
         if not path.is_file():
             raise UnsupportedModelError(f"there is no file `{path}`: check the path")
         state = path.stat()
-        return _converted_file(os.fspath(model), state.st_mtime_ns, state.st_size)
+        key = (os.fspath(model), state.st_mtime_ns, state.st_size)
+        found = _kept.get(key)
+        if found is None:
+            found = _converted_file(key[0])
+            _kept.clear()
+            if isinstance(found, Path) or found.ByteSize() <= _MOST_KEPT:
+                _kept[key] = found
+        return found
     return model
 
 
-@functools.lru_cache(maxsize=1)
-def _converted_file(path: str, _changed: int, _bytes: int) -> Any:
-    """Convert a file. The file's state is a part of the key, so a changed file is read again."""
+def _converted_file(path: str) -> Any:
     torch = _torch(f"`{path}` is a program that torch.export saved")
     try:
         program = torch.export.load(path)
@@ -149,18 +161,16 @@ def _converted(program: Any, origin: str) -> Any:
             f"PyTorch's exporter to ONNX cannot convert {origin}: {_reason(err)}"
         ) from err
     _check_state(result.exported_program, origin)
-    for tensor in result.model.graph.initializers.values():
-        tensor.metadata_props.clear()
     total = sum(t.const_value.nbytes for t in result.model.graph.initializers.values())
     if total <= _MOST_BYTES:
         model = result.model_proto
-        _finish(model, result.exported_program, sizes)
+        _finish(model, program, sizes)
         return model
     folder = Path(tempfile.mkdtemp(prefix="tvm_interop_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     result.save(folder / "model.onnx", external_data=True)
     model = onnx.load(folder / "model.onnx", load_external_data=False)
-    _finish(model, result.exported_program, sizes)
+    _finish(model, program, sizes)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     return folder / "model.onnx"
 

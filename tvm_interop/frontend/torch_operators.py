@@ -62,8 +62,8 @@ def check_program(program: Any, origin: str) -> None:
     Raises
     ------
     UnsupportedModelError
-        The program returns something else than tensors, or an average pool divides by a number of
-        its own, which the exporter drops.
+        The program returns something else than tensors, or the exporter would leave out an argument
+        of an operator. The message names the node.
     """
     for output in program.graph_signature.user_outputs:
         if output is not None and not isinstance(output, str):
@@ -279,7 +279,7 @@ def _adaptive_max_pool(x: Any, output_size: Sequence[int]) -> Any:
 
 
 def _cumprod(x: Any, dim: int, dtype: int = -1) -> Any:
-    """Convert `cumprod` of floats, by doubling: each step joins products of neighbouring parts."""
+    """Convert `cumprod`, by doubling: each step joins the products of neighbouring parts."""
     rank = len(x.shape)
     size = _sizes(x.shape, [dim])[0] if rank else 1
     pads = [0] * (2 * rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -85,7 +86,7 @@ class Imported:
             The model was converted from a program that was not exported for a size in a range.
         """
         ends = [(sizes[0], sizes[-1]) for sizes in chosen.sizes]
-        model = self._graph()
+        model = self._graph
         exported = attached(model)
         if exported is not None:
             has_conditions = bool(exported.conditions)
@@ -141,13 +142,14 @@ class Imported:
         except RowsDependError as error:
             return str(error)
 
+    @functools.cached_property
     def _graph(self) -> onnx.ModelProto:
         is_read = isinstance(self._model, onnx.ModelProto)
         return self._model if is_read else read_for_import(self._model)
 
     def _followed(self, dimensions: Sequence[str], sizes: list[tuple[int, ...]]) -> dict[int, str]:
         try:
-            return follow_sizes(self._graph(), dimensions, sizes, self._seen)
+            return follow_sizes(self._graph, dimensions, sizes, self._seen)
         except UnevenSizesError as error:
             raise RowsDependError(str(error)) from None
 

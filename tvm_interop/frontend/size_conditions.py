@@ -17,7 +17,7 @@ import json
 import logging
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import onnx
@@ -124,11 +124,9 @@ def check_sizes(model: onnx.ModelProto, shapes: Shapes) -> None:
         return
     shapes = {**dims, **shapes}
     by_name: dict[str, int] = {}
-    for name, each in dims.items():
-        for dim, size in zip(each, shapes.get(name, ()), strict=False):
-            if isinstance(dim, str) and isinstance(size, int):
-                _check_range(name, dim, size, sizes.ranges)
-                by_name.setdefault(dim, size)
+    for name, dim, size in _named_sizes(model, shapes):
+        _check_range(name, dim, size, sizes.ranges)
+        by_name.setdefault(dim, size)
     for condition in sizes.conditions:
         if not _holds(condition, shapes, by_name, sizes.origin):
             given = ", ".join(f"`{n}` {tuple(s)}" for n, s in shapes.items())
@@ -174,24 +172,33 @@ def check_results(
         PyTorch's exporter converted an operator to something else.
     """
     sizes = attached(model)
-    wanted = () if sizes is None else sizes.outputs
-    by_name = {
-        dim: size
-        for value in model.graph.input
-        for dim, size in zip(declared_dims(value) or (), shapes.get(value.name, ()), strict=False)
-        if isinstance(dim, str)
-    }
+    if sizes is None:
+        return
+    by_name = {dim: size for _, dim, size in _named_sizes(model, shapes)}
     if any(size < _USUAL for size in by_name.values()):
         return  # PyTorch's shapes are those of larger sizes: `squeeze` removes a single row.
-    for i, ((dtype, dims), (found_dtype, found)) in enumerate(zip(wanted, results, strict=False)):
+    pairs = zip(sizes.outputs, results, strict=False)
+    for i, ((dtype, dims), (found_dtype, found)) in enumerate(pairs):
         shape = tuple(_size(dim, by_name) for dim in dims)
         known = shape if found is None or None in shape else found
         if (dtype, shape) != (found_dtype, known):
             raise UnsupportedModelError(
-                f"{'it' if sizes is None else sizes.origin} has {dtype} of shape {shape} as output "
-                f"{i}, and becomes {found_dtype} of shape {found} in PyTorch's exporter to ONNX: "
-                "report this as a fault, with the program"
+                f"{sizes.origin} has {dtype} of shape {shape} as output {i}, and becomes "
+                f"{found_dtype} of shape {found} in PyTorch's exporter to ONNX: report this as a "
+                "fault, with the program"
             )
+
+
+def _named_sizes(model: onnx.ModelProto, shapes: Shapes) -> Iterator[tuple[str, str, int]]:
+    """Yield each open dimension of an input that has a size: the input's name, its text, its size.
+
+    The text is the dimension's name, or a sum.
+    """
+    for value in model.graph.input:
+        dims = declared_dims(value) or ()
+        for dim, size in zip(dims, shapes.get(value.name, ()), strict=False):
+            if isinstance(dim, str) and isinstance(size, int):
+                yield value.name, dim, size
 
 
 def _size(dim: int | str, by_name: Mapping[str, int]) -> int | None:

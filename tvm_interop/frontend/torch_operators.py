@@ -244,17 +244,16 @@ def _resized(
         "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
         **options,
     }
-    if output_size is None and align_corners:
-        scales = np.array(scale_factors, np.float64)
-        given = op.Cast(op.Shape(x, start=2), to=TensorProto.DOUBLE)
-        exact = op.Mul(given, op.Constant(value=numpy_helper.from_array(scales)))
-        sizes = op.Cast(op.Floor(exact), to=TensorProto.INT64)
-        sizes = op.Concat(op.Shape(x, start=0, end=2), sizes, axis=0)
-        return op.Resize(x, None, None, sizes, **form)
-    if output_size is None:
+    if output_size is None and not align_corners:
         scales = op.Constant(value_floats=[1.0, 1.0, *(scale_factors or ())])
         return op.Resize(x, None, scales, None, **form)
-    each = [_ints(d) if isinstance(d, int) else op.Reshape(d, _ints(1)) for d in output_size]
+    if output_size is None:
+        factors = numpy_helper.from_array(np.array(scale_factors, np.float64))
+        given = op.Cast(op.Shape(x, start=2), to=TensorProto.DOUBLE)
+        exact = op.Mul(given, op.Constant(value=factors))
+        each = [op.Cast(op.Floor(exact), to=TensorProto.INT64)]
+    else:
+        each = [_ints(d) if isinstance(d, int) else op.Reshape(d, _ints(1)) for d in output_size]
     sizes = op.Concat(op.Shape(x, start=0, end=2), *each, axis=0)
     return op.Resize(x, None, None, sizes, **form)
 

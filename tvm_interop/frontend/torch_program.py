@@ -31,7 +31,6 @@ SUFFIX = ".pt2"
 _MOST_BYTES = 1 << 30
 """Programs with more bytes of weights become files, because protobuf writes at most 2 GiB."""
 
-
 _MOST_KEPT = 1 << 28
 """A larger model in memory is not kept for the next call."""
 _kept: dict[tuple[str, int, int], Any] = {}

@@ -32,6 +32,7 @@ CASES = {
     # last block of channels.
     "sigmoid": winograd((1, 8, 9, 9), 17, ending={"activation": "sigmoid"}),
     "hard sigmoid": winograd((1, 8, 9, 9), 20, ending={"activation": "hardsigmoid"}),
+    "GELU": winograd((1, 8, 9, 9), 17, padding=(1,) * 4, ending={"activation": "gelu"}),
     "clipped": winograd(
         (1, 16, 8, 8),
         9,

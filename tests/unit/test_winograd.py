@@ -90,7 +90,7 @@ def test_more_weights_are_counted() -> None:
         conv(32, 4),
         conv(8, 8, 6),
         conv().with_fields(groups=2, shapes=((1, 64, 20, 20), *conv().shapes[1:])),
-        conv().with_fields(activation="gelu"),
+        conv().with_fields(activation="tanh"),
         conv().with_fields(dtype="bfloat16", stored=("float32",) * 3),
     ],
 )

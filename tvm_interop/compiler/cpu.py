@@ -47,6 +47,7 @@ from .checked_libraries import LibraryChecker
 from .kernel_choice import choose_in_time
 from .needed_memory import check_fits
 from .options import CompileOptions, positive
+from .row_kernels import with_row_kernels
 from .time_budget import CHOICE_SHARE
 from .winograd_choice import with_winograd
 
@@ -154,11 +155,14 @@ class CpuBackend:
             def latency_of(program: Program) -> MeasuredLatency:
                 return lowered.latency(program, 1, 1, open_store(), self._options.progress, budget)
 
+            own_kernels = runs_own_kernels(self.target)
+            if own_kernels:
+                program = with_row_kernels(program)
             blocked = _blocked_layout(self.providers, self.target)
 
             def choose(program: Program) -> Program:
                 chosen = choose_in_time(program, self.providers, latency_of, budget, blocked)
-                if not self._options.winograd or not runs_own_kernels(self.target):
+                if not self._options.winograd or not own_kernels:
                     return chosen
                 return with_winograd(chosen, latency_of, budget)
 

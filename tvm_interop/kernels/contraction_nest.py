@@ -42,6 +42,13 @@ _PARALLEL_PRODUCTS = 1 << 19
 One thread takes some ten microseconds for this number of multiplications.
 """
 
+_PARALLEL_READS = 1 << 16
+"""The least number of elements of the larger factor for which the loops are divided, too.
+
+If the other factor has few rows, reading takes longer than multiplying. One thread takes ten to
+twenty microseconds to read this number of elements from memory.
+"""
+
 _TILES_TO_SHARE = 4
 """The number of tiles, or of groups, that is enough to keep several threads busy."""
 
@@ -92,7 +99,9 @@ class _Nest:
         op = self._op
         products = op.batch * op.groups * op.out_channels * op.in_channels * self._pixels
         products *= op.kernel[0] * op.kernel[1]
-        kind = _parallel_from(products, _PARALLEL_PRODUCTS)
+        reads = op.batch * op.groups * op.in_channels * max(op.out_channels, self._pixels)
+        divided = products >= _PARALLEL_PRODUCTS or reads >= _PARALLEL_READS
+        kind = tirx.ForKind.PARALLEL if divided else tirx.ForKind.SERIAL
         # The outer loop goes over pixels or over channels. Over pixels, the image is read once, and
         # the weight is read repeatedly from a cache. Over channels, the weight is read once, and
         # the image repeatedly. The larger of image and weight should be read once. If one tile has
@@ -469,7 +478,3 @@ def _loop_kind(work: int) -> tirx.ForKind:
     passes would take several times as long, and longer than LLVM.
     """
     return tirx.ForKind.UNROLLED if work <= _LARGEST_UNROLLED else tirx.ForKind.SERIAL
-
-
-def _parallel_from(work: int, threshold: int) -> tirx.ForKind:
-    return tirx.ForKind.PARALLEL if work >= threshold else tirx.ForKind.SERIAL

@@ -117,7 +117,7 @@ def vector_registers(target: Any) -> Registers:
 def runs_own_kernels(target: Any) -> bool:
     """Whether all CPUs that run code for `target`, a TVM target, run this project's own kernels.
 
-    These kernels compute convolutions by Winograd's algorithm, and attention. They need AVX2 and
-    FMA.
+    These kernels compute convolutions by Winograd's algorithm, attention, and products of a single
+    row. They need AVX2 and FMA.
     """
     return target.kind.name == "llvm" and {"avx2", "fma"} <= {*target_features(target)}

@@ -17,7 +17,7 @@ using namespace onednn;  // NOLINT: this file is about nothing else.
 // Implementations that use a general matrix product change the order, and the convolutions called
 // `brgconv` do too. For unknown implementations the answer is no.
 bool IsSureOfItsBits(const std::string& implementation) {
-  for (const char* sure : {"jit", "brg:", "brdgmm_dw:", "ref:", "simple", "winograd:"}) {
+  for (const char* sure : {"jit", "brg:", "brdgmm_dw:", "ref:", "simple", "winograd:", "rows:"}) {
     if (implementation.rfind(sure, 0) == 0) return true;
   }
   return false;

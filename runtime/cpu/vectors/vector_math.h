@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "runtime/cpu/vectors/last.h"
+
 // Functions for any width of vectors. A file that includes this header is compiled for the CPUs
 // that have such vectors. All functions have internal linkage, so that the linker cannot use them
 // on other CPUs. The files include no other headers with inline functions, for the same reason.
@@ -87,6 +89,64 @@ typename Vector::Type VectorExp(typename Vector::Type x) {
   auto series = Vector::All(1.0f / 5040);
   for (float factor : kFactors) series = Vector::Fma(series, rest, Vector::All(factor));
   return Vector::Mul(series, Vector::Power(power));
+}
+
+template <typename Vector>
+typename Vector::Type VectorHardSigmoid(typename Vector::Type x) {
+  const auto line = Vector::Fma(x, Vector::All(1.0f / 6), Vector::All(0.5f));
+  return Vector::Min(Vector::Max(line, Vector::All(0)), Vector::All(1));
+}
+
+// The error function comes from Abramowitz and Stegun, "Handbook of Mathematical Functions",
+// formula 7.1.26. Its error is at most 1.5e-7.
+template <typename Vector>
+typename Vector::Type VectorGelu(typename Vector::Type x) {
+  constexpr float kFactors[] = {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f};
+  const auto zero = Vector::All(0), one = Vector::All(1);
+  const auto magnitude = Vector::Max(x, Vector::Sub(zero, x));
+  const auto z = Vector::Mul(magnitude, Vector::All(0.70710678f));
+  const auto t = Vector::Div(one, Vector::Fma(z, Vector::All(0.3275911f), one));
+  auto series = Vector::All(1.061405429f);
+  for (float factor : kFactors) series = Vector::Fma(series, t, Vector::All(factor));
+  const auto power = VectorExp<Vector>(Vector::Mul(Vector::Sub(zero, z), z));
+  const auto erf = Vector::NegFma(Vector::Mul(series, t), power, one);  // Of the magnitude.
+  return Vector::Mul(Vector::All(0.5f), Vector::Fma(magnitude, erf, x));
+}
+
+// The approximation of GELU by a hyperbolic tangent, as x * sigmoid(2 y).
+template <typename Vector>
+typename Vector::Type VectorGeluTanh(typename Vector::Type x) {
+  constexpr float kFactor = 1.5957691f;  // 2 * sqrt(2 / pi)
+  const auto cubic = Vector::Mul(Vector::Mul(x, x), Vector::All(-0.044715f * kFactor));
+  const auto power = Vector::Mul(x, Vector::Sub(cubic, Vector::All(kFactor)));
+  return Vector::Div(x, Vector::Add(Vector::All(1), VectorExp<Vector>(power)));
+}
+
+// Applies `last` to `x`. The bounds are those of `kClip`.
+template <typename Vector>
+typename Vector::Type VectorLast(Last last, float low, float high, typename Vector::Type x) {
+  const auto zero = Vector::All(0), one = Vector::All(1);
+  switch (last) {
+    case Last::kNothing:
+      return x;
+    case Last::kRelu:
+      return Vector::Max(x, zero);
+    case Last::kClip:
+      return Vector::Min(Vector::Max(x, Vector::All(low)), Vector::All(high));
+    case Last::kSigmoid:
+      return Vector::Div(one, Vector::Add(one, VectorExp<Vector>(Vector::Sub(zero, x))));
+    case Last::kSwish:
+      return Vector::Div(x, Vector::Add(one, VectorExp<Vector>(Vector::Sub(zero, x))));
+    case Last::kGelu:
+      return VectorGelu<Vector>(x);
+    case Last::kGeluTanh:
+      return VectorGeluTanh<Vector>(x);
+    case Last::kHardSwish:
+      return Vector::Mul(x, VectorHardSigmoid<Vector>(x));
+    case Last::kHardSigmoid:
+      return VectorHardSigmoid<Vector>(x);
+  }
+  return x;
 }
 
 }  // namespace

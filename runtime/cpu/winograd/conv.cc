@@ -10,6 +10,7 @@
 #include "runtime/cpu/scratch.h"
 #include "runtime/cpu/shared_constants.h"
 #include "runtime/cpu/vectors/detect.h"
+#include "runtime/cpu/vectors/last_of.h"
 #include "runtime/cpu/winograd/kernels.h"
 
 namespace tvm_interop {
@@ -29,25 +30,6 @@ const Kernels* KernelsFor(const OpDescription& op) {
   const bool is_narrow = std::count(op.layouts.begin(), op.layouts.end(), Layout::kBlocked8) > 0;
   if (HasAvx512() && !is_narrow) return Avx512Kernels();
   return HasAvx2() ? Avx2Kernels() : nullptr;
-}
-
-Last LastOf(Activation activation) {
-  switch (activation) {
-    case Activation::kRelu:
-      return Last::kRelu;
-    case Activation::kClip:
-      return Last::kClip;
-    case Activation::kSigmoid:
-      return Last::kSigmoid;
-    case Activation::kSwish:
-      return Last::kSwish;
-    case Activation::kHardSwish:
-      return Last::kHardSwish;
-    case Activation::kHardSigmoid:
-      return Last::kHardSigmoid;
-    default:
-      return Last::kNothing;
-  }
 }
 
 // Returns the matrix G of Winograd's algorithm. It has a row for each point at which polynomials
@@ -221,10 +203,8 @@ class Conv : public LibraryKernel {
 
 std::string WhyNot(const OpDescription& op) {
   if (!op.is_float32()) return "is not of float32";
-  const Activation activation = op.ends().activation;
-  if (activation != Activation::kNone && LastOf(activation) == Last::kNothing) {
-    return "ends with a function that it does not compute";
-  }
+  const std::string wrong_end = WhyNotLast(op.ends().activation);
+  if (!wrong_end.empty()) return wrong_end;
   if (op.layouts[1] != Layout::kPlain) return "has a weight that is not plain";
   if (KernelsFor(op) == nullptr) return "needs a CPU with AVX2 and FMA";
   return "";

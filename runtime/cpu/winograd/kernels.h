@@ -5,6 +5,8 @@
 // inline functions: the linker could keep a copy of such a function that older CPUs cannot run.
 #include <cstdint>
 
+#include "runtime/cpu/vectors/last.h"
+
 namespace tvm_interop {
 namespace winograd {
 
@@ -23,8 +25,6 @@ struct Image {
   int64_t plane = 0;  // Numbers from one block of channels to the next.
   int64_t batch = 0;  // Numbers from one image to the next.
 };
-
-enum class Last { kNothing, kRelu, kClip, kSigmoid, kSwish, kHardSwish, kHardSigmoid };
 
 // A convolution with a window of 3x3 and strides of 1.
 struct Convolution {

@@ -131,32 +131,6 @@ struct Computes {
     }
   }
 
-  static V Ended(const Convolution& conv, V x) {
-    const V zero = Vector::All(0), one = Vector::All(1);
-    switch (conv.last) {
-      case Last::kNothing:
-        return x;
-      case Last::kRelu:
-        return Vector::Max(x, zero);
-      case Last::kClip:
-        return Vector::Min(Vector::Max(x, Vector::All(conv.clip_low)), Vector::All(conv.clip_high));
-      case Last::kSigmoid:
-        return Vector::Div(one, Vector::Add(one, VectorExp<Vector>(Vector::Sub(zero, x))));
-      case Last::kSwish:
-        return Vector::Div(x, Vector::Add(one, VectorExp<Vector>(Vector::Sub(zero, x))));
-      case Last::kHardSwish:
-        return Vector::Mul(x, HardSigmoid(x));
-      case Last::kHardSigmoid:
-        return HardSigmoid(x);
-    }
-    return x;
-  }
-
-  static V HardSigmoid(V x) {
-    const V line = Vector::Fma(x, Vector::All(1.0f / 6), Vector::All(0.5f));
-    return Vector::Min(Vector::Max(line, Vector::All(0)), Vector::All(1));
-  }
-
   // Loads the numbers of a pixel's channels; zeros for channels that the image does not have.
   static V LoadPixel(const Image& image, const float* at, int64_t there) {
     if (image.block > 1) return Vector::Load(at);
@@ -208,7 +182,8 @@ struct Computes {
         if (added != nullptr) {
           sum = Vector::Add(sum, LoadPixel(addend, added + pixel * addend.block, there));
         }
-        StorePixel(result, to + pixel * result.block, there, Ended(conv, sum));
+        const V ended = VectorLast<Vector>(conv.last, conv.clip_low, conv.clip_high, sum);
+        StorePixel(result, to + pixel * result.block, there, ended);
       }
     }
   }

@@ -1,0 +1,18 @@
+#ifndef RUNTIME_CORE_OPERATORS_ROW_MATMUL_H_
+#define RUNTIME_CORE_OPERATORS_ROW_MATMUL_H_
+
+#include <string>
+
+#include "runtime/core/operators/matmul.h"
+
+namespace tvm_interop {
+
+// A product of a single row and a matrix (K,N), by a kernel that reads the matrix in the order of
+// memory. Its fields and arguments are those of `Matmul`.
+struct RowMatmul : Matmul {
+  std::string WhyWrong() const override;
+};
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CORE_OPERATORS_ROW_MATMUL_H_

@@ -45,8 +45,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "kernels": (
         "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin", "cuda_kernels",
         "cuda_schedule", "exact_floats", "kernel_check", "kernels", "large_expressions",
-        "many_tensors", "numpy_kernel", "row_sums", "safe_remainders", "scopes", "transposes",
-        "vector_math",
+        "many_tensors", "numpy_kernel", "pieces", "row_sums", "safe_remainders", "scopes",
+        "transposes", "vector_math",
     ),
     "latency": ("block_latency", "interference", "latency", "learned_latency", "repeats"),
     "lowering": (

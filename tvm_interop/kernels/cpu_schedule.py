@@ -23,6 +23,7 @@ from .contraction_nest import contraction_nest
 from .contraction_pattern import find_contraction
 from .expressions import uses
 from .loops import SCHEDULED
+from .pieces import loops_by_piece
 from .refusals import is_refusal, unless_refused
 from .row_sums import vectorize_along_sum
 from .transposes import tile_across_memory
@@ -113,16 +114,23 @@ def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
     inlined = schedule.mod["main"]
     found = find_contraction(inlined)
     if found is not None:
-        body, buffers = contraction_nest(*found, registers)
-        block = s_tir.SBlock([], [], [], "root", body, alloc_buffers=buffers)
-        realize = s_tir.SBlockRealize([], True, block)
-        return tirx.PrimFunc(inlined.params, realize, inlined.ret_type, inlined.attrs)
+        return _with_body(inlined, *contraction_nest(*found, registers))
+    in_pieces = loops_by_piece(inlined, _PARALLEL_WORK)
+    if in_pieces is not None:
+        return _with_body(inlined, in_pieces, [])
     for block in schedule.get_child_blocks(root):
         if not _is_reduction(schedule, block):
             _schedule_elementwise(schedule, block, registers)
         elif not vectorize_along_sum(schedule, block, registers):
             _vectorize_across_sums(schedule, block, registers)
     return schedule.mod["main"]
+
+
+def _with_body(func: tirx.PrimFunc, body: tirx.Stmt, scratch: list[Any]) -> tirx.PrimFunc:
+    """The kernel `func` with another body, around which the buffers `scratch` are allocated."""
+    block = s_tir.SBlock([], [], [], "root", body, alloc_buffers=scratch)
+    realize = s_tir.SBlockRealize([], True, block)
+    return tirx.PrimFunc(func.params, realize, func.ret_type, func.attrs)
 
 
 def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:

@@ -5,69 +5,15 @@
 #include <vector>
 
 #include "check.h"
+#include "plain_vector.h"
 #include "runtime/cpu/attention/kernels_impl.h"
 
-// Runs the kernels of attention with vectors made of plain numbers. So the code for wide vectors is
-// tested on CPUs that do not have them, and sanitizers see each number that it reads and writes.
+// Runs the kernels of attention with the vectors of `plain_vector.h`.
 
 namespace {
 
 using namespace tvm_interop::attention;  // NOLINT: this file is about nothing else.
-
-template <int kNumLanes, int kNumRows>
-struct PlainVector {
-  struct Type {
-    float numbers[kNumLanes];
-  };
-  static constexpr int kLanes = kNumLanes;
-  static constexpr int kRows = kNumRows;
-
-  template <typename Function>
-  static Type Each(const Function& function) {
-    Type made;
-    for (int i = 0; i < kLanes; ++i) made.numbers[i] = function(i);
-    return made;
-  }
-  static Type Load(const float* at) {
-    return Each([&](int i) { return at[i]; });
-  }
-  static void Store(float* at, const Type& v) {
-    for (int i = 0; i < kLanes; ++i) at[i] = v.numbers[i];
-  }
-  static Type All(float x) {
-    return Each([&](int) { return x; });
-  }
-  static Type Add(const Type& a, const Type& b) {
-    return Each([&](int i) { return a.numbers[i] + b.numbers[i]; });
-  }
-  static Type Sub(const Type& a, const Type& b) {
-    return Each([&](int i) { return a.numbers[i] - b.numbers[i]; });
-  }
-  static Type Mul(const Type& a, const Type& b) {
-    return Each([&](int i) { return a.numbers[i] * b.numbers[i]; });
-  }
-  static Type Fma(const Type& a, const Type& b, const Type& c) {
-    return Each([&](int i) { return std::fma(a.numbers[i], b.numbers[i], c.numbers[i]); });
-  }
-  static Type NegFma(const Type& a, const Type& b, const Type& c) {
-    return Each([&](int i) { return std::fma(-a.numbers[i], b.numbers[i], c.numbers[i]); });
-  }
-  static Type Max(const Type& a, const Type& b) {
-    return Each([&](int i) { return a.numbers[i] > b.numbers[i] ? a.numbers[i] : b.numbers[i]; });
-  }
-  static Type Min(const Type& a, const Type& b) {
-    return Each([&](int i) { return a.numbers[i] < b.numbers[i] ? a.numbers[i] : b.numbers[i]; });
-  }
-  static Type Round(const Type& a) {
-    return Each([&](int i) { return std::nearbyint(a.numbers[i]); });
-  }
-  static Type Power(const Type& a) {
-    return Each([&](int i) { return std::exp2(a.numbers[i]); });
-  }
-  static Type ZeroBelow(const Type& limit, const Type& x, const Type& value) {
-    return Each([&](int i) { return x.numbers[i] < limit.numbers[i] ? 0 : value.numbers[i]; });
-  }
-};
+using check::PlainVector;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 

@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 
@@ -28,6 +28,8 @@ from .size_conditions import SizeConditions, attach
 SUFFIX = ".pt2"
 """The file name suffix of programs that `torch.export.save` wrote."""
 
+_GUARDS = "_guards_code"
+"""PyTorch's private name of a program's guards, from PyTorch 2.9 on."""
 _MOST_BYTES = 1 << 30
 """Programs with more bytes of weights become files, because protobuf writes at most 2 GiB."""
 
@@ -82,8 +84,8 @@ def as_onnx(model: Any) -> Any:
 
     Parameters
     ----------
-    model: a `torch.export.ExportedProgram`, the path of a file that `torch.export.save` wrote, or
-        any other model.
+    model: a `torch.export.ExportedProgram`, the path of a file that `torch.export.save` wrote, a
+        `ConvertedProgram`, or any other model.
 
     Returns
     -------
@@ -95,25 +97,59 @@ def as_onnx(model: Any) -> Any:
     InputError: PyTorch is not installed.
     UnsupportedModelError: the file does not exist, or PyTorch cannot read or convert the program.
     """
+    found = _kept.get(_key_of(model)) if _is_file(model) else None
+    return with_program(model).onnx if found is None else found
+
+
+class ConvertedProgram(NamedTuple):
+    """An ONNX model and the program of `torch.export` that it was converted from.
+
+    `compile` takes it in place of a program, which is then not converted again. `onnx` is what
+    `as_onnx` returns.
+    """
+
+    onnx: Any
+    program: Any
+
+
+def with_program(model: Any) -> ConvertedProgram:
+    """Convert a model as `as_onnx` does, and also return the program, which a file is read for.
+
+    For any model that is no program, `program` is None.
+
+    Raises
+    ------
+    InputError, UnsupportedModelError: the same cases as for `as_onnx`.
+    """
+    if isinstance(model, ConvertedProgram):
+        return model
     if is_exported_program(model):
-        return _converted(model, "the exported program")
-    if isinstance(model, str | os.PathLike) and os.fspath(model).endswith(SUFFIX):
-        path = Path(model)
-        if not path.is_file():
-            raise UnsupportedModelError(f"there is no file `{path}`: check the path")
-        state = path.stat()
-        key = (os.fspath(model), state.st_mtime_ns, state.st_size)
-        found = _kept.get(key)
-        if found is None:
-            found = _converted_file(key[0])
-            _kept.clear()
-            if isinstance(found, Path) or found.ByteSize() <= _MOST_KEPT:
-                _kept[key] = found
-        return found
-    return model
+        return ConvertedProgram(_converted(model, "the exported program"), model)
+    if not _is_file(model):
+        return ConvertedProgram(model, None)
+    key = _key_of(model)
+    program = _loaded(key[0])
+    if key in _kept:
+        return ConvertedProgram(_kept[key], program)
+    _kept.clear()
+    found = _converted(program, f"`{key[0]}`")
+    if isinstance(found, Path) or found.ByteSize() <= _MOST_KEPT:
+        _kept[key] = found
+    return ConvertedProgram(found, program)
 
 
-def _converted_file(path: str) -> Any:
+def _is_file(model: Any) -> bool:
+    return isinstance(model, str | os.PathLike) and os.fspath(model).endswith(SUFFIX)
+
+
+def _key_of(path: str | os.PathLike[str]) -> tuple[str, int, int]:
+    if not Path(path).is_file():
+        raise UnsupportedModelError(f"there is no file `{Path(path)}`: check the path")
+    state = Path(path).stat()
+    return os.fspath(path), state.st_mtime_ns, state.st_size
+
+
+def _loaded(path: str) -> Any:
     torch = _torch(f"`{path}` is a program that torch.export saved")
     try:
         program = torch.export.load(path)
@@ -123,7 +159,7 @@ def _converted_file(path: str) -> Any:
             "program again with `torch.export.save`, by the PyTorch that is installed here"
         ) from err
     _forget_ranges_of_sums(program)
-    return _converted(program, f"`{path}`")
+    return program
 
 
 def _forget_ranges_of_sums(program: Any) -> None:
@@ -241,7 +277,7 @@ def _rename(graph: onnx.GraphProto, program: Any) -> None:
 
     The exporter renames an input that is also an output. Here the output gets another name.
     """
-    wanted = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
+    wanted = [name for name in input_names(program) if name is not None]
     new = {v.name: name for v, name in zip(graph.input, wanted, strict=False) if v.name != name}
     taken = {name for node in graph.node for name in node.output} & set(new.values())
     new.update({name: f"{name}_output" for name in taken})
@@ -264,6 +300,17 @@ def _module_of(node: onnx.NodeProto) -> str:
         return ""
     name = str(modules[-1]) if modules else ""
     return "" if name.startswith("_empty_nn_module_stack") else name
+
+
+def input_names(program: Any) -> list[str | None]:
+    """Return the name of each argument of a program of `torch.export`, in their order.
+
+    There is None in place of a fixed argument, such as a text, which the compiled model lacks.
+    """
+    from torch.export.graph_signature import ConstantArgument, InputKind
+
+    specs = [s for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT]
+    return [None if isinstance(s.arg, ConstantArgument) else s.arg.name for s in specs]
 
 
 def _ranges(program: Any) -> dict[str, tuple[int, int | None]]:
@@ -299,11 +346,14 @@ def _conditions(program: Any) -> list[str]:
 
     They come from guards, which are texts such as `L['x'].size()[0] % 2 == 0`, and from nodes of
     the graph that check an expression of the sizes. A check of other numbers is left out.
+
+    Raises
+    ------
+    UnsupportedModelError: the guards are not found.
     """
     from torch.utils._sympy.printers import PythonPrinter
 
-    # Programs of PyTorch before 2.9 have no guards.
-    guards = list(getattr(program, "_guards_code", None) or ())
+    guards = _guards(program)
     arguments = _arguments(program) if guards else {}
     texts = [_of_inputs(text, arguments) for text in guards]
     known = _symbols(program)
@@ -314,6 +364,29 @@ def _conditions(program: Any) -> list[str]:
             if expression is not None and {str(s) for s in expression.free_symbols} <= known:
                 texts.append(PythonPrinter().doprint(expression))
     return list(dict.fromkeys(texts))
+
+
+def _guards(program: Any) -> list[str]:
+    """Return the program's guards. PyTorch has no public name for them.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The program has open dimensions, and PyTorch keeps its guards under another name.
+    """
+    if hasattr(program, _GUARDS):
+        return list(getattr(program, _GUARDS) or ())
+    import torch
+
+    version = torch.__version__
+    if torch.torch_version.TorchVersion(version) < (2, 9) or not _symbols(program):
+        return []  # Programs of PyTorch before 2.9 have no guards.
+    raise UnsupportedModelError(
+        "the program has open dimensions, and this version of tvm_interop does not find the "
+        f"conditions that PyTorch {version} sets for their sizes, without which some sizes could "
+        "give wrong answers: use an older PyTorch or a newer tvm_interop, or export the program "
+        "without `dynamic_shapes`"
+    )
 
 
 class _InputNames(ast.NodeTransformer):
@@ -362,8 +435,10 @@ def _arguments(program: Any) -> dict[str, Any]:
 
     signature: Any = program.module_call_graph[0].signature
     leaves = [
-        _Input(each) if isinstance(each, str) else each
-        for each in program.graph_signature.user_inputs
+        value if name is None else _Input(name)
+        for name, value in zip(
+            input_names(program), program.graph_signature.user_inputs, strict=True
+        )
     ]
     args, kwargs = _pytree.tree_unflatten(leaves, signature.in_spec)
     return {**dict(zip(signature.forward_arg_names or (), args, strict=False)), **kwargs}
@@ -371,7 +446,7 @@ def _arguments(program: Any) -> dict[str, Any]:
 
 def _symbols(program: Any) -> set[str]:
     """Return the names of the dimensions of inputs."""
-    names = {name for name in program.graph_signature.user_inputs if isinstance(name, str)}
+    names = set(input_names(program))
     return {
         str(dim)
         for node in program.graph.nodes

@@ -26,10 +26,9 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "gpu_prices", "inter_op_schedule", "ios_merge", "joined_names", "kept",
         "kernel_choice", "kernel_tuning",
         "merge_check", "merge_cuda", "new_processes", "pair_attacks", "pair_proofs", "pair_ranges",
-        "precision", "program_check", "row_ranges", "sequence_first", "sequence_ranges", "size_values",
-        "several_shapes", "time_budget", "time_budget_options", "torch_ranges", "two_labels",
-        "winograd",
-        "without_fallback",
+        "precision", "program_check", "row_ranges", "sequence_first", "sequence_ranges",
+        "several_shapes", "size_values", "time_budget", "time_budget_options", "torch_ranges",
+        "two_labels", "winograd", "without_fallback",
     ),
     "contrib": ("relay",),
     "execution": (

@@ -205,7 +205,7 @@ def test_dictionaries_and_texts_as_arguments() -> None:
     program = torch.export.export(_Named(), (x, "add"), {"pair": pair})
     made = tvm_interop.compile(program, **QUICK)
     assert _check(made).errors == {"add": 0.0}
-    # A text is no input of the model, and takes no name from one.
+    # A text does not become an input of the model, and takes no name from one.
     assert list(made.input_shapes[0]) == ["x", "pair_b", "pair_a"]
     (got,) = tvm_interop.GraphModule(made)(
         x=x.numpy(), pair_a=pair["a"].numpy(), pair_b=pair["b"].numpy()

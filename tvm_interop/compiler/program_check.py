@@ -83,7 +83,7 @@ def check_program(
     Parameters
     ----------
     artifacts: the artifact for each set of shapes.
-    expected: the run in PyTorch; None for a model that is no program.
+    expected: the run in PyTorch; None for any other model.
     """
     if expected is None:
         return

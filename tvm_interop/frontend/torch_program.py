@@ -115,7 +115,7 @@ class ConvertedProgram(NamedTuple):
 def with_program(model: Any) -> ConvertedProgram:
     """Convert a model as `as_onnx` does, and also return the program, which a file is read for.
 
-    For any model that is no program, `program` is None.
+    For any other model, `program` is None.
 
     Raises
     ------

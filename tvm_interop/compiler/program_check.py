@@ -2,8 +2,8 @@
 
 PyTorch's exporter to ONNX converts some operators to something else without a word. So the finished
 artifact runs once, and its outputs are compared with those of PyTorch. The inputs are those that
-the program was exported with. PyTorch runs before the model is compiled, so that a program which
-was read from a file need not stay in memory.
+the program was exported with. A program in a file is read again for this, so that its weights are
+not in memory while the model is compiled.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import msgspec
@@ -21,9 +21,10 @@ import numpy as np
 
 from ..artifact.artifact import Artifact
 from ..artifact.program_check import ProgramCheck
-from ..errors import TVMInteropError, first_line
+from ..errors import TVMInteropError, UnsupportedModelError, first_line
 from ..execution.graph_module import GraphModule
 from ..frontend.program_example import Example, run_example
+from ..frontend.torch_program import program_of
 from ..measure.measured import tell
 from .backends import backend_for
 from .options import CompileOptions
@@ -37,65 +38,43 @@ _ROUNDINGS = 8
 """The bound is at least this many rounding steps of the type with the fewest digits."""
 
 
-class ExpectedRun(NamedTuple):
-    """What the artifact shall compute.
+def check_program(program: Any, artifacts: Sequence[Artifact], options: CompileOptions) -> None:
+    """Compare the outputs of a compiled program with PyTorch's; log a warning if they differ.
 
-    Attributes
-    ----------
-    shape: the index of the compiled shapes of inputs that PyTorch ran on.
-    example: the run, or the reason why there is none.
-    """
-
-    shape: int
-    example: Example | str
-
-
-def expected_run(
-    program: Any, each: Sequence[Mapping[str, tuple[int, ...]]], options: CompileOptions
-) -> ExpectedRun | None:
-    """Run a program in PyTorch, for the largest of the shapes that it is compiled for.
-
-    Nothing runs if this machine cannot run the artifact.
+    The manifest of the first artifact gets the result. The artifact with the largest inputs runs.
 
     Parameters
     ----------
-    program: a `torch.export.ExportedProgram`; for None, which is any other model, the result is
-        None.
-    each: the sets of shapes of the inputs with open dimensions.
+    program: the program, or its file, as in `ConvertedProgram`. If it is None, there is nothing to
+        compare.
+    artifacts: the artifact for each set of input shapes.
     """
     if program is None:
-        return None
-    missing = backend_for(replace(options, precision="f32", keep_f32=())).why_not_compared()
-    if missing is not None:
-        return ExpectedRun(0, missing)
-    largest = max(range(len(each)), key=lambda i: sum(map(math.prod, each[i].values())))
-    tell(options.progress, "running the program in PyTorch")
-    return ExpectedRun(largest, run_example(program, each[largest]))
-
-
-def check_program(
-    artifacts: Sequence[Artifact], expected: ExpectedRun | None, options: CompileOptions
-) -> None:
-    """Compare the outputs of an artifact with PyTorch's, and log a warning if they differ.
-
-    The manifest of the first artifact gets the result.
-
-    Parameters
-    ----------
-    artifacts: the artifact for each set of shapes.
-    expected: the run in PyTorch; None for any other model.
-    """
-    if expected is None:
         return
-    first, compared, example = artifacts[0], artifacts[expected.shape], expected.example
-    if isinstance(example, Example):
-        tell(options.progress, "comparing the outputs with PyTorch's")
-        check = _compared(compared, example)
-    else:
-        check = ProgramCheck({}, unchecked=example)
+    check = _check(program, max(artifacts, key=_input_elements), options)
+    first = artifacts[0]
     first.manifest = msgspec.structs.replace(first.manifest, program_check=check)
     if check.warning is not None:
         _LOG.warning("%s", check.warning)
+
+
+def _input_elements(artifact: Artifact) -> int:
+    return sum(map(math.prod, artifact.input_shapes[0].values()))
+
+
+def _check(program: Any, artifact: Artifact, options: CompileOptions) -> ProgramCheck:
+    backend = backend_for(replace(options, precision="f32", keep_f32=()))
+    missing = backend.why_not_compared() or backend.why_not_run(artifact.plan)
+    if missing is not None:
+        return ProgramCheck({}, unchecked=str(missing))
+    tell(options.progress, "comparing the outputs with PyTorch's")
+    try:
+        example = run_example(program_of(program), artifact.input_shapes[0])
+    except UnsupportedModelError as error:
+        return ProgramCheck({}, unchecked=str(error))
+    if not isinstance(example, Example):
+        return ProgramCheck({}, unchecked=example)
+    return _compared(artifact, example)
 
 
 def _compared(artifact: Artifact, example: Example) -> ProgramCheck:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import first_line
-from .torch_program import input_names
+from .program_sizes import input_names
 
 
 class Example(NamedTuple):

@@ -23,6 +23,7 @@ from tvm_interop.artifact.program_check import ProgramCheck
 from tvm_interop.cli import compile as command
 from tvm_interop.cli.app import run_app
 from tvm_interop.compiler import cpu
+from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.compiler.program_check import LIMIT, _bound, _compared, _error
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend import program_sizes, torch_operators, torch_program
@@ -157,9 +158,9 @@ def test_open_dimensions_have_the_largest_compiled_size(
 ) -> None:
     runs: list[Any] = []
 
-    def noted(artifact: Artifact, example: Example) -> ProgramCheck:
+    def noted(artifact: Artifact, example: Example, options: CompileOptions) -> ProgramCheck:
         runs.append((artifact.input_shapes[0]["args_0"], example.inputs["args_0"]))
-        return _compared(artifact, example)
+        return _compared(artifact, example, options)
 
     monkeypatch.setattr("tvm_interop.compiler.program_check._compared", noted)
     ids = torch.tensor([7, 1, 9, 2])
@@ -259,13 +260,12 @@ def _example(outputs: Sequence[Any], **inputs: Any) -> Example:
     return Example(inputs, list(outputs), False, 0.0)
 
 
-def test_a_model_that_does_not_fit_the_program() -> None:
-    made = tvm_interop.compile(_angles(), **QUICK)
+def test_a_model_that_does_not_fit_the_program(made: Artifact) -> None:
     x = np.zeros((4, 6), np.float32)
-    check = _compared(made, _example([x], args_0=x, args_1=x))
+    check = _compared(made, _example([x], args_0=x, args_1=x), CompileOptions())
     assert check.unchecked is not None
     assert "args_0, args_1 and 1 outputs, and the compiled model" in check.unchecked
-    check = _compared(made, _example([x, x], args_0=x, args_1=x[:1]))
+    check = _compared(made, _example([x, x], args_0=x, args_1=x[:1]), CompileOptions())
     assert check.unchecked is not None
     assert "the compiled model does not run: input `args_1`" in check.unchecked
 
@@ -284,16 +284,16 @@ def test_what_counts_as_an_error() -> None:
     assert _error(np.array([True, True]), np.array([True, False])) == 0.5
 
 
-def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = tvm_interop.compile(_angles(), **QUICK)
-
-    def bound(eps: float = 2.0**-23, **fields: Any) -> float:
+def test_bounds(made: Artifact) -> None:
+    def bound(eps: float = 2.0**-23, allow_tf32: bool = False, **fields: Any) -> float:
         manifest = msgspec.structs.replace(made.manifest, **fields)
-        return _bound(dataclasses.replace(made, manifest=manifest), Example({}, [], False, eps))
+        options = CompileOptions(allow_tf32=allow_tf32)
+        artifact = dataclasses.replace(made, manifest=manifest)
+        return _bound(artifact, Example({}, [], False, eps), options)
 
     in_bf16 = Precision(keep_f32=(), error=0.05, largest_difference=0.1, inputs="random")
     assert bound() == LIMIT
-    assert bound(2.0**-10) == 2.0**-7
+    assert bound(2.0**-10) == bound(allow_tf32=True) == 2.0**-7
     assert bound(quantised=Quantised({}, {})) == 2.0**-4
     assert bound(precision=in_bf16) == 0.1
     half = run_example(_program(lambda x: (x.half() * 2).float(), torch.ones(2)), {})

@@ -74,10 +74,10 @@ def _check(program: Any, artifact: Artifact, options: CompileOptions) -> Program
         return ProgramCheck({}, unchecked=str(error))
     if not isinstance(example, Example):
         return ProgramCheck({}, unchecked=example)
-    return _compared(artifact, example)
+    return _compared(artifact, example, options)
 
 
-def _compared(artifact: Artifact, example: Example) -> ProgramCheck:
+def _compared(artifact: Artifact, example: Example, options: CompileOptions) -> ProgramCheck:
     plan = artifact.plan
     names = [plan.values[v].name for v in plan.inputs]
     if set(names) != set(example.inputs) or len(plan.outputs) != len(example.outputs):
@@ -101,7 +101,7 @@ def _compared(artifact: Artifact, example: Example) -> ProgramCheck:
         far = _error(results[i], want)
         if far is not None:
             errors[name] = far if math.isfinite(far) else None
-    bound = _bound(artifact, example)
+    bound = _bound(artifact, example, options)
     return ProgramCheck(errors, bound, "resized" if example.is_resized else "example")
 
 
@@ -118,15 +118,14 @@ def _error(got: np.ndarray, want: np.ndarray) -> float | None:
     return errors_of(got, want)[0]
 
 
-def _bound(artifact: Artifact, example: Example) -> float:
+def _bound(artifact: Artifact, example: Example, options: CompileOptions) -> float:
     """The largest error that rounding explains.
 
     In bf16, it may be twice the error that the compilation measured on other inputs.
     """
-    bound = max(LIMIT, _ROUNDINGS * example.eps)
-    precision = artifact.manifest.precision
-    if precision is None and artifact.manifest.quantised is None:
-        return bound
-    step = float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps)  # type: ignore[no-untyped-call]
-    measured = 0.0 if precision is None else precision.error
-    return max(bound, _ROUNDINGS * step, 2 * measured)
+    precision, step = artifact.manifest.precision, example.eps
+    if options.allow_tf32:
+        step = max(step, 2.0**-10)
+    if precision is not None or artifact.manifest.quantised is not None:
+        step = max(step, float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps))  # type: ignore[no-untyped-call]
+    return max(LIMIT, _ROUNDINGS * step, 0.0 if precision is None else 2 * precision.error)

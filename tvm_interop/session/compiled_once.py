@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ..artifact.artifact import Artifact
 from ..errors import CannotFillUpError
 from ..scheduling.registry import is_own
@@ -188,6 +186,8 @@ def _warn_again(source: Source, artifact: Artifact) -> None:
         found = None if member is None else json.load(member).get("program_check")
     if found is None or found.get("unchecked") is not None:
         return
+    import msgspec
+
     from ..artifact.program_check import ProgramCheck
 
     warning = msgspec.convert(found, ProgramCheck).warning

@@ -222,6 +222,12 @@ def test_a_program_that_fails_in_pytorch(caplog: pytest.LogCaptureFixture) -> No
     assert why in warning
 
 
+def test_outputs_without_any_number(caplog: pytest.LogCaptureFixture) -> None:
+    made = tvm_interop.compile(_program(lambda x: x / 0, torch.zeros(3)), **QUICK)
+    assert _unchecked(made) == "PyTorch gives no finite number on the example inputs"
+    assert len(_warnings(caplog)) == 1
+
+
 def test_the_example_inputs_stay_as_they_are() -> None:
     x = torch.ones(3)
     program = _program(lambda x: x.add_(1) * 2, x)

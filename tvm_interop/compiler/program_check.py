@@ -101,6 +101,8 @@ def _compared(artifact: Artifact, example: Example, options: CompileOptions) -> 
         far = _error(results[i], want)
         if far is not None:
             errors[name] = far if math.isfinite(far) else None
+    if not errors:
+        return ProgramCheck({}, unchecked="PyTorch gives no finite number on the example inputs")
     bound = _bound(artifact, example, options)
     return ProgramCheck(errors, bound, "resized" if example.is_resized else "example")
 

@@ -112,6 +112,19 @@ void CheckMergeCheck(const JsonValue& value) {
   object.RefuseOthers();
 }
 
+void CheckProgramCheck(const JsonValue& value) {
+  JsonObject object(value);
+  ForEachField(object.At("errors"), [](const std::string&, const JsonValue& error) {
+    if (!error.is_null()) NotNegative(error);
+  });
+  const auto bound = object.Find("bound");
+  if (bound.has_value() && !bound->is_null()) NotNegative(*bound);
+  if (const auto inputs = object.Find("inputs")) CheckOneOf(*inputs, {"example", "resized"});
+  const auto unchecked = object.Find("unchecked");
+  if (unchecked.has_value() && !unchecked->is_null()) unchecked->Text();
+  object.RefuseOthers();
+}
+
 // Checks the form of the entry that says which resources one launch of a GPU kernel needs.
 void CheckLaunch(const JsonValue& value) {
   JsonObject object(value);
@@ -201,6 +214,7 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
   CheckOptional(&object, "quantised", CheckQuantised);
   CheckOptional(&object, "kernel_check", CheckKernelCheck);
   CheckOptional(&object, "merge_check", CheckMergeCheck);
+  CheckOptional(&object, "program_check", CheckProgramCheck);
   if (const auto kernels = object.Find("gpu_kernels")) {
     ForEachField(*kernels,
                  [](const std::string&, const JsonValue& kernel) { CheckGpuKernel(kernel); });

@@ -69,7 +69,7 @@ BY_HAND = {
     },
     "docs/compile.rst": {
         "1%": "a bound", "5%": "a level", "40%": "a share of time", "80%": "a share of time",
-        "0.0001": "a bound",
+        "0.0001": "a bound", "0.001": "a bound",
     },
     "docs/faq.rst": {"1.14": "a version"},
     "docs/from_tvmc.rst": {"0.20": "a version"},

@@ -17,6 +17,7 @@ from ..errors import ArtifactError
 from ..plain_data import LARGEST
 from ..program.kernel_demand import GpuKernel
 from ..program.library_op import kinds
+from .program_check import ProgramCheck, check_errors
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -302,6 +303,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         versions.
     merge_check: how far the results of merged operators are from those of separate operators; None
         if no operators are merged, and in artifacts of older versions.
+    program_check: how far the outputs of a program of `torch.export` are from PyTorch's; None for
+        other models, and in artifacts of older versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
     gpu_kernels: the resources that each of TVM's kernels for GPUs needs, by the kernel's name.
         Empty for CPUs, and in artifacts of older versions.
@@ -329,6 +332,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quantised: Quantised | None = None
     kernel_check: KernelCheck | None = None
     merge_check: MergeCheck | None = None
+    program_check: ProgramCheck | None = None
     sha256: dict[str, str] = {}
     weights: dict[int, int] = {}
     batch_sizes: tuple[int, ...] = ()
@@ -353,7 +357,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _LEFT_OUT_IF_EMPTY = (
     "batch_sizes", "gpu_kernels", "kernel_check", "merge_check", "not_tried", "precision",
-    "quantised", "row_sizes", "unaligned_inputs",
+    "program_check", "quantised", "row_sizes", "unaligned_inputs",
 )  # fmt: skip
 
 
@@ -410,6 +414,8 @@ def check_manifest(manifest: Manifest) -> None:
                 f"`manifest.json` has a difference of {far} for the merged operator `{name}`; it "
                 "must be finite, 0 or more"
             )
+    if manifest.program_check is not None:
+        check_errors(manifest.program_check)
     checked = manifest.speed_check
     if checked is not None:
         for field, number in msgspec.structs.asdict(checked).items():

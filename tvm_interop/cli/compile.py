@@ -181,6 +181,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
         "precision_choice": artifact.precision_choice,
         "quantised": msgspec.to_builtins(artifact.manifest.quantised),
         "merge_check": msgspec.to_builtins(artifact.manifest.merge_check),
+        "program_check": msgspec.to_builtins(artifact.manifest.program_check),
         "batch_sizes": list(artifact.manifest.batch_sizes) or None,
         "row_sizes": msgspec.to_builtins(artifact.manifest.row_sizes),
         "mean_filling": filled and filled.mean_filling,
@@ -250,8 +251,9 @@ def _summary(artifact: Artifact, given: str | None) -> str:
         lines.append(f"precision {artifact.precision_choice}")
     if artifact.manifest.quantised is not None:
         lines.append(f"quantised: {artifact.manifest.quantised}")
-    if artifact.manifest.merge_check is not None:
-        lines.append(str(artifact.manifest.merge_check))
+    for check in (artifact.manifest.merge_check, artifact.manifest.program_check):
+        if check is not None:
+            lines.append(str(check))
     in_bf16 = artifact.manifest.precision
     if in_bf16 is not None:
         products = ", ".join(f"{number} of {dtype}" for dtype, number in _products(artifact))

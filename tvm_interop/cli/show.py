@@ -116,8 +116,9 @@ def _tell(records: list[Record]) -> None:
             f"{shown.title}: {shown.scheduler}, {len(shown.operators)} operators on "
             f"{counted(len(shown.threads), 'stream')}{where}, {shown.time_said}"
         )
-        if shown.merge_check is not None:
-            typer.echo(f"  {shown.merge_check}")
+        for check in (shown.merge_check, shown.program_check):
+            if check is not None:
+                typer.echo(f"  {check}")
         for line in _range_lines(shown):
             typer.echo(f"  {line}")
 
@@ -138,7 +139,12 @@ def _recorded(
     if request is None:
         return recorded(artifact)
     cost = artifact.cost_of(request)
-    return replace(recorded(artifact.of_shape(cost.shape)), ranges=artifact.ranges, request=cost)
+    return replace(
+        recorded(artifact.of_shape(cost.shape)),
+        program_check=artifact.manifest.program_check,
+        ranges=artifact.ranges,
+        request=cost,
+    )
 
 
 def _range_lines(shown: Record) -> list[str]:
@@ -155,6 +161,7 @@ def _facts(record: Record) -> dict[str, Any]:
     for op, fields in zip(record.operators, facts["operators"], strict=True):
         fields["gpu"] = op.gpu.as_dict() if op.gpu else None
     facts["merge_check"] = msgspec.to_builtins(record.merge_check)
+    facts["program_check"] = msgspec.to_builtins(record.program_check)
     return facts
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from ..artifact.artifact import Artifact
 from ..artifact.manifest import Precision, SpeedCheck
 from ..errors import InputError, OutOfTimeError, UnsupportedModelError
-from ..frontend.torch_program import as_onnx
+from ..frontend.torch_program import converted
 from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel, Link
 from ..lowering.split_operators import parts_in
@@ -39,6 +39,7 @@ from .needed_memory import check_inputs_fit
 from .new_processes import can_confirm, check_twice, to_be_confirmed
 from .options import CompileOptions
 from .precision import MAX_ERROR, measured_precision
+from .program_check import check_program
 from .range_proofs import check_rows, warn_of_dependent_rows
 from .row_ranges import MOST_SIZES, exact_shapes, row_range
 from .speed_check import speed_check_by_auto
@@ -133,7 +134,7 @@ def compile(
     time_budget, fallback = options.pop("time_budget", None), options.pop("fallback", True)
     winograd = options.pop("winograd", True)
     ranges, most_sizes = options.pop("shapes", None), options.pop("most_sizes", None)
-    model = as_onnx(model)
+    model, program = converted(model)
     chosen = schedule or annotated_schedule(model)
     parts = None if chosen is None else parts_in(chosen.op_names)
     compile_options = CompileOptions(
@@ -195,6 +196,7 @@ def compile(
             error, model, input_shapes, dict(zip(batch_sizes or (), each, strict=False))
         )
         raise
+    check_program(program, [artifact, *others], compile_options)
     artifact.others = others
     if batch_sizes is not None:
         mark_batches(artifact, batch_sizes)

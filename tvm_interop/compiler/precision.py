@@ -62,7 +62,7 @@ def measured_precision(
     wanted = outputs_of(reference.instance(plan), given)
     own_plan = compilation.plan(compilation.sequential())
     got = outputs_of(compilation.instance(own_plan), given)
-    errors = [_errors(g, w) for g, w in zip(got, wanted, strict=True)]
+    errors = [errors_of(g, w) for g, w in zip(got, wanted, strict=True)]
     return Precision(
         keep_f32=tuple(compilation.options.keep_f32),
         error=max(error for error, _ in errors),
@@ -99,7 +99,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
     return rng.uniform(-1, 1, shape).astype(dtype)
 
 
-def _errors(got: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
+def errors_of(got: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
     """The `error` and `largest_difference` of `Precision` for one output.
 
     Both are infinite if `got` has NaN or infinity where `wanted` has a finite number.

@@ -18,11 +18,12 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 
 from ..errors import InputError, UnsupportedModelError, first_line
+from .program_sizes import input_names, size_conditions
 from .size_conditions import SizeConditions, attach
 
 SUFFIX = ".pt2"
@@ -33,8 +34,8 @@ _MOST_BYTES = 1 << 30
 
 _MOST_KEPT = 1 << 28
 """A larger model in memory is not kept for the next call."""
-_kept: dict[tuple[str, int, int], Any] = {}
-"""The last file that was converted, by its path, time of change and size.
+_kept: dict[ProgramFile, Any] = {}
+"""The ONNX model of the last file that was converted.
 
 A command reads a file several times: first for the names of its dimensions.
 """
@@ -82,8 +83,8 @@ def as_onnx(model: Any) -> Any:
 
     Parameters
     ----------
-    model: a `torch.export.ExportedProgram`, the path of a file that `torch.export.save` wrote, or
-        any other model.
+    model: a `torch.export.ExportedProgram`, the path of a file that `torch.export.save` wrote, a
+        `ConvertedProgram`, or any other model.
 
     Returns
     -------
@@ -95,25 +96,84 @@ def as_onnx(model: Any) -> Any:
     InputError: PyTorch is not installed.
     UnsupportedModelError: the file does not exist, or PyTorch cannot read or convert the program.
     """
+    return converted(model).onnx
+
+
+class ProgramFile(NamedTuple):
+    """A file that `torch.export.save` wrote: its path, its time of change and its size."""
+
+    path: str
+    changed_ns: int
+    nbytes: int
+
+
+class ConvertedProgram(NamedTuple):
+    """An ONNX model and the program of `torch.export` that it was converted from.
+
+    `compile` takes it in place of a program, which is then not converted again.
+
+    Attributes
+    ----------
+    onnx: what `as_onnx` returns.
+    program: the program, or its file, which `program_of` reads; None if `onnx` was not converted.
+    """
+
+    onnx: Any
+    program: Any
+
+
+def converted(model: Any) -> ConvertedProgram:
+    """Convert a model as `as_onnx` does, and remember the program.
+
+    Raises
+    ------
+    InputError, UnsupportedModelError: the same cases as for `as_onnx`.
+    """
+    if isinstance(model, ConvertedProgram):
+        return model
     if is_exported_program(model):
-        return _converted(model, "the exported program")
-    if isinstance(model, str | os.PathLike) and os.fspath(model).endswith(SUFFIX):
-        path = Path(model)
-        if not path.is_file():
-            raise UnsupportedModelError(f"there is no file `{path}`: check the path")
-        state = path.stat()
-        key = (os.fspath(model), state.st_mtime_ns, state.st_size)
-        found = _kept.get(key)
-        if found is None:
-            found = _converted_file(key[0])
-            _kept.clear()
-            if isinstance(found, Path) or found.ByteSize() <= _MOST_KEPT:
-                _kept[key] = found
-        return found
-    return model
+        return ConvertedProgram(_converted(model, "the exported program"), model)
+    if not _is_file(model):
+        return ConvertedProgram(model, None)
+    file = _file_of(model)
+    found = _kept.get(file)
+    if found is None:
+        found = _converted(_loaded(file.path), f"`{file.path}`")
+        _kept.clear()
+        if isinstance(found, Path) or found.ByteSize() <= _MOST_KEPT:
+            _kept[file] = found
+    return ConvertedProgram(found, file)
 
 
-def _converted_file(path: str) -> Any:
+def program_of(program: Any) -> Any:
+    """Return the program of a `ConvertedProgram`; read it if it is in a file.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The file has changed since it was converted, or cannot be read any more.
+    """
+    if not isinstance(program, ProgramFile):
+        return program
+    if _file_of(program.path) != program:
+        raise UnsupportedModelError(
+            f"`{program.path}` has changed while it was compiled: compile it again"
+        )
+    return _loaded(program.path)
+
+
+def _is_file(model: Any) -> bool:
+    return isinstance(model, str | os.PathLike) and os.fspath(model).endswith(SUFFIX)
+
+
+def _file_of(path: str | os.PathLike[str]) -> ProgramFile:
+    if not Path(path).is_file():
+        raise UnsupportedModelError(f"there is no file `{Path(path)}`: check the path")
+    state = Path(path).stat()
+    return ProgramFile(os.fspath(path), state.st_mtime_ns, state.st_size)
+
+
+def _loaded(path: str) -> Any:
     torch = _torch(f"`{path}` is a program that torch.export saved")
     try:
         program = torch.export.load(path)
@@ -123,7 +183,7 @@ def _converted_file(path: str) -> Any:
             "program again with `torch.export.save`, by the PyTorch that is installed here"
         ) from err
     _forget_ranges_of_sums(program)
-    return _converted(program, f"`{path}`")
+    return program
 
 
 def _forget_ranges_of_sums(program: Any) -> None:
@@ -144,7 +204,7 @@ def _converted(program: Any, origin: str) -> Any:
     torch = _torch(f"{origin} is a program of torch.export")
     from .torch_operators import check_program, spelled_out, translations
 
-    sizes = SizeConditions(origin, _conditions(program), _ranges(program), _outputs(program))
+    sizes = size_conditions(program, origin)
     check_program(program, origin)
     try:
         with _hushed():
@@ -241,7 +301,7 @@ def _rename(graph: onnx.GraphProto, program: Any) -> None:
 
     The exporter renames an input that is also an output. Here the output gets another name.
     """
-    wanted = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
+    wanted = [name for name in input_names(program) if name is not None]
     new = {v.name: name for v, name in zip(graph.input, wanted, strict=False) if v.name != name}
     taken = {name for node in graph.node for name in node.output} & set(new.values())
     new.update({name: f"{name}_output" for name in taken})
@@ -264,121 +324,6 @@ def _module_of(node: onnx.NodeProto) -> str:
         return ""
     name = str(modules[-1]) if modules else ""
     return "" if name.startswith("_empty_nn_module_stack") else name
-
-
-def _ranges(program: Any) -> dict[str, tuple[int, int | None]]:
-    """Return the least and the largest size of each dimension, by its name."""
-
-    def whole(bound: Any) -> int | None:
-        return int(bound) if bound.is_finite and abs(bound) < 1 << 62 else None
-
-    return {
-        str(name): (whole(each.lower) or 0, whole(each.upper))
-        for name, each in program.range_constraints.items()
-    }
-
-
-def _outputs(program: Any) -> list[tuple[str, list[int | str]]]:
-    """Return the type and the dimensions of each output, as `SizeConditions` holds them."""
-    from torch.utils._sympy.printers import PythonPrinter
-
-    def dimension(dim: Any) -> int | str:
-        return dim if isinstance(dim, int) else str(PythonPrinter().doprint(dim.node.expr))
-
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    outputs: list[Any] = [values.get(name) for name in program.graph_signature.user_outputs]
-    return [
-        (str(value.dtype).removeprefix("torch."), [dimension(dim) for dim in value.shape])
-        for value in outputs
-        if hasattr(value, "shape")
-    ]
-
-
-def _conditions(program: Any) -> list[str]:
-    """Return the conditions under which the program may run, as `SizeConditions` holds them.
-
-    They come from guards, which are texts such as `L['x'].size()[0] % 2 == 0`, and from nodes of
-    the graph that check an expression of the sizes. A check of other numbers is left out.
-    """
-    from torch.utils._sympy.printers import PythonPrinter
-
-    # Programs of PyTorch before 2.9 have no guards.
-    guards = list(getattr(program, "_guards_code", None) or ())
-    arguments = _arguments(program) if guards else {}
-    texts = [_of_inputs(text, arguments) for text in guards]
-    known = _symbols(program)
-    for node in program.graph.nodes:
-        if "_assert_scalar" in str(node.target):
-            value: Any = getattr(node.args[0], "meta", {}).get("val")
-            expression = value.node.expr if hasattr(value, "node") else None
-            if expression is not None and {str(s) for s in expression.free_symbols} <= known:
-                texts.append(PythonPrinter().doprint(expression))
-    return list(dict.fromkeys(texts))
-
-
-class _InputNames(ast.NodeTransformer):
-    """Replaces `L['x']`, or an element of it, by the name of the input."""
-
-    def __init__(self, arguments: Any) -> None:
-        self._arguments = arguments
-
-    def visit_Subscript(self, tree: ast.Subscript) -> ast.AST:
-        try:
-            found = self._element(tree)
-        except (KeyError, IndexError, TypeError, ValueError):
-            return self.generic_visit(tree)
-        if isinstance(found, _Input):
-            return ast.Name(found.name)
-        return ast.Constant(found) if isinstance(found, int | float) else self.generic_visit(tree)
-
-    def _element(self, tree: ast.AST) -> Any:
-        if isinstance(tree, ast.Name) and tree.id == "L":
-            return self._arguments
-        if isinstance(tree, ast.Subscript):
-            return self._element(tree.value)[ast.literal_eval(tree.slice)]
-        raise ValueError(ast.dump(tree))
-
-
-class _Input:
-    """A tensor among the arguments of a program."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-def _of_inputs(guard: str, arguments: Any) -> str:
-    try:
-        return ast.unparse(_InputNames(arguments).visit(ast.parse(guard, mode="eval")))
-    except SyntaxError:
-        return guard
-
-
-def _arguments(program: Any) -> dict[str, Any]:
-    """Return the program's arguments by name; tensors keep their places in lists and dictionaries.
-
-    An argument that is a number stays a number.
-    """
-    from torch.utils import _pytree
-
-    signature: Any = program.module_call_graph[0].signature
-    leaves = [
-        _Input(each) if isinstance(each, str) else each
-        for each in program.graph_signature.user_inputs
-    ]
-    args, kwargs = _pytree.tree_unflatten(leaves, signature.in_spec)
-    return {**dict(zip(signature.forward_arg_names or (), args, strict=False)), **kwargs}
-
-
-def _symbols(program: Any) -> set[str]:
-    """Return the names of the dimensions of inputs."""
-    names = {name for name in program.graph_signature.user_inputs if isinstance(name, str)}
-    return {
-        str(dim)
-        for node in program.graph.nodes
-        if node.op == "placeholder" and node.name in names
-        for dim in getattr(node.meta.get("val"), "shape", ())
-        if not isinstance(dim, int)
-    }
 
 
 def _torch(why: str) -> Any:

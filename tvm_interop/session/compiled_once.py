@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import os
+import tarfile
 import time
 from collections.abc import Iterator, Mapping, Set
 from typing import Any, NamedTuple
@@ -12,7 +15,7 @@ from ..artifact.artifact import Artifact
 from ..errors import CannotFillUpError
 from ..scheduling.registry import is_own
 from .kept_artifacts import KeptArtifacts, kept_artifacts, key_of
-from .source import Source, require_compiler
+from .source import OF_TORCH, Source, require_compiler
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -55,6 +58,7 @@ class Order(NamedTuple):
         found = self.kept.find(self.source.name, self.key)
         if found is not None:
             _LOG.info("`%s` was compiled before: `%s`", self.source.name, found.path)
+            _warn_again(self.source, found)
         return found
 
     @property
@@ -167,6 +171,28 @@ def compiled_once(
     """
     order = order_of(source, options, shapes)
     return order.found() or order.compiled()
+
+
+def _warn_again(source: Source, artifact: Artifact) -> None:
+    """Repeat the warning that the outputs of a program of `torch.export` differ from PyTorch's.
+
+    Only the manifest is read. The plan, which takes longer to read, stays in the file.
+    """
+    is_path = isinstance(source.model, (str, os.PathLike))
+    if not is_path or not os.fspath(source.model).endswith(OF_TORCH) or artifact.path is None:
+        return
+    with tarfile.open(artifact.path) as file:
+        member = file.extractfile("manifest.json")
+        found = None if member is None else json.load(member).get("program_check")
+    if found is None or found.get("unchecked") is not None:
+        return
+    import msgspec
+
+    from ..artifact.program_check import ProgramCheck
+
+    warning = msgspec.convert(found, ProgramCheck).warning
+    if warning is not None:
+        _LOG.warning("`%s` was compiled before: %s", source.name, warning)
 
 
 def _counted(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ..errors import DeviceError, InputError, only_runtime
 from .tensor_info import TensorInfo, infos_of_onnx
 
 _CHUNK = 1 << 22
-_OF_TORCH = ".pt2"
+OF_TORCH = ".pt2"
 """The file name suffix of programs of `torch.export`. Reading them takes seconds."""
 
 
@@ -69,7 +69,7 @@ def artifact_or_source(given: Any) -> Artifact | Source:
     if importlib.util.find_spec("tvm") is None:
         what = f"`{given}`" if is_path else "what was given"
         raise only_runtime(f"{what} is a model, not an artifact. Compiling it")
-    if is_path and os.fspath(given).endswith(_OF_TORCH):
+    if is_path and os.fspath(given).endswith(OF_TORCH):
         digest = _digest_of_files([Path(given)]) if Path(given).is_file() else None
         return Source(given, Path(given).stem, digest, [], [], {})
     return _source_of_onnx(given, is_path)
@@ -91,17 +91,19 @@ def with_tensors(source: Source, is_stored: bool) -> Source:
         The program cannot be read or converted, or PyTorch is not installed.
     """
     is_path = isinstance(source.model, (str, os.PathLike))
-    is_file = is_path and os.fspath(source.model).endswith(_OF_TORCH)
+    is_file = is_path and os.fspath(source.model).endswith(OF_TORCH)
     is_program = is_file or type(source.model).__name__ == "ExportedProgram"
     if is_stored or not is_program:
         return source
-    from ..frontend.torch_program import as_onnx  # This imports TVM, which takes seconds.
+    # These modules import TVM, which takes seconds.
+    from ..frontend.torch_program import ConvertedProgram, as_onnx
     from ..models.source import read_for_import
 
     model = as_onnx(source.model)
     graph = read_for_import(model) if isinstance(model, (str, os.PathLike)) else model
     inputs, outputs = infos_of_onnx(graph)
-    return source._replace(model=source.model if is_file else model, inputs=inputs, outputs=outputs)
+    kept = source.model if is_file else ConvertedProgram(model, source.model)
+    return source._replace(model=kept, inputs=inputs, outputs=outputs)
 
 
 def _source_of_onnx(given: Any, is_path: bool) -> Source:

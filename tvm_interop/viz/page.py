@@ -82,6 +82,10 @@ def _figures(record: Record) -> list[tuple[str, str]]:
         far = record.merge_check.largest
         said = "not checked" if far is None else f"{far:.2g} of the largest output"
         figures.append(("merged operators differ by", said))
+    if record.program_check is not None:
+        far = record.program_check.largest
+        said = "not compared" if far is None else f"{far:.2g} of the norm"
+        figures.append(("outputs differ from PyTorch's by", said))
     if record.ranges is not None:
         figures += [
             ("ranges", " and ".join(map(str, record.ranges.dimensions))),

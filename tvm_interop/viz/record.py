@@ -9,6 +9,7 @@ import numpy as np
 from ..artifact.artifact import Artifact
 from ..artifact.gpu_demand import GpuDemand, gpu_demands
 from ..artifact.manifest import MergeCheck
+from ..artifact.program_check import ProgramCheck
 from ..artifact.ranges import Ranges, RequestCost
 from ..execution.graph_module import GraphModule
 from ..execution.operator_profile import OpProfile
@@ -85,6 +86,8 @@ class Record:
         None without a speed check.
     merge_check: how far the results of merged operators are from the results of separate operators;
         None if no operators are merged.
+    program_check: how far the outputs of a program of `torch.export` are from PyTorch's; None for
+        other models.
     runs: number of runs of the artifact. The record shows the fastest run. The number is 0 if the
         artifact was not run and the times are predicted.
     ranges: the ranges of sizes that the artifact was compiled for; None if there are none.
@@ -104,6 +107,7 @@ class Record:
     arena_bytes: int
     ratio: float | None
     merge_check: MergeCheck | None = None
+    program_check: ProgramCheck | None = None
     runs: int = 1
     ranges: Ranges | None = None
     request: RequestCost | None = None
@@ -274,6 +278,7 @@ def from_profile(
         arena_bytes=plan.arena_bytes,
         ratio=checked.ratio if checked else None,
         merge_check=artifact.manifest.merge_check,
+        program_check=artifact.manifest.program_check,
         runs=runs,
         ranges=artifact.ranges,
     )

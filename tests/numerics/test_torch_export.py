@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -328,6 +329,22 @@ def test_usual_operators() -> None:
     for i, (got, want) in enumerate(zip(found, wanted, strict=True)):
         np.testing.assert_allclose(got, want.numpy(), 1e-5, 1e-5, err_msg=str(i))
         assert got.dtype == want.numpy().dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("function", [torch.log1p, torch.expm1])
+def test_functions_of_numbers_near_zero(function: Any, dtype: torch.dtype) -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    inf = float("inf")
+    usual = [0.0, 1e-7, -1e-7, 3e-6, -2e-4, 0.011, -0.3, 0.9, -1.0, 4.0, 11.0]
+    x = torch.tensor([*usual, -inf, inf, float("nan")], dtype=dtype)
+    x = torch.cat([x, torch.linspace(-0.9, 5, 200, dtype=dtype)])
+    (got,) = computed(torch.export.export(Net(), (x,)), {"x": x.numpy()}, time_budget=0)
+    step = torch.finfo(dtype).eps
+    np.testing.assert_allclose(got, function(x).numpy(), rtol=4 * step, atol=0)
 
 
 def test_an_input_may_be_an_output_and_another_may_be_unused() -> None:

@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 import tvm_interop
 from tests import nets
 from tvm_interop.artifact.artifact import load
+from tvm_interop.artifact.manifest import Precision
 from tvm_interop.cli.app import app
 from tvm_interop.compiler.cpu import BF16_FEATURE
-from tvm_interop.errors import ArtifactError, DeviceError, InputError
+from tvm_interop.errors import ArtifactError, DeviceError, InputError, UnsupportedModelError
 from tvm_interop.machine import cpu_features
 from tvm_interop.machine.kernel_libraries import why_missing
 
@@ -153,6 +154,17 @@ def test_auto_goes_by_the_error() -> None:
     assert refused.precision_choice.endswith("above 1e-05")
     assert refused.manifest.precision is None
     assert types_between(refused) == {"float32"}
+
+
+@needs_bf16
+def test_outputs_that_are_infinite_in_bf16_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def infinite(*_: Any) -> Precision:
+        return Precision((), np.inf, np.inf, "random")
+
+    monkeypatch.setattr("tvm_interop.compiler.api.measured_precision", infinite)
+    with pytest.raises(UnsupportedModelError, match="in bf16 the outputs are infinite or NaN"):
+        compiled(nets.chain())
+    assert compiled(nets.chain(), precision="auto").manifest.precision is None
 
 
 def test_auto_takes_f32_where_the_cpu_cannot() -> None:

@@ -7,6 +7,7 @@ and write the file.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -268,6 +269,11 @@ def _compilation(
     tell(options.progress, "measuring the error of bf16")
     found = measured_precision(compilation, model, shapes, inputs)
     if precision == "bf16":
+        if not math.isfinite(found.error):
+            raise UnsupportedModelError(
+                "in bf16 the outputs are infinite or NaN where they are numbers in float32: "
+                "compile with `precision` f32, or name operators with large numbers in `keep_f32`"
+            )
         return compilation, found, None
     error = f"the error of bf16 is {found.error:.2g} on {found.inputs} inputs"
     if found.error <= max_error:

@@ -108,7 +108,8 @@ def errors_of(got: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
     finite = np.isfinite(exact)
     if not np.isfinite(wide[finite]).all():
         return float("inf"), float("inf")
-    difference, exact = (wide - exact)[finite], exact[finite]
+    wide, exact = wide[finite], exact[finite]
+    difference = wide - exact
     if difference.size == 0 or not difference.any():
         return 0.0, 0.0
     norm = max(float(np.linalg.norm(exact)), np.finfo(np.float32).tiny)

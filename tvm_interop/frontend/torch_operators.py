@@ -45,7 +45,9 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
             getattr(aten.hamming_window, kind): _hamming_window
             for kind in ("default", "periodic", "periodic_alpha", "periodic_alpha_beta")
         },
+        aten.expm1.default: _expm1,
         aten.kthvalue.default: _kth_value,
+        aten.log1p.default: _log1p,
         aten.masked_select.default: _masked_select,
         aten.median.default: _median,
         aten.median.dim: _median_along,
@@ -166,6 +168,33 @@ def _atan2(y: Any, x: Any) -> Any:
     half = op.Where(op.Less(y, zero), op.Neg(pi), pi)
     turned = op.Where(op.Less(x, zero), op.Add(op.Atan(op.Div(y, x)), half), op.Atan(op.Div(y, x)))
     return op.Where(op.And(op.Equal(x, zero), op.Equal(y, zero)), op.Mul(y, zero), turned)
+
+
+def _log1p(x: Any) -> Any:
+    """Convert `log1p`. The exporter's own formula rounds `1 + x` and gives 0 for a small x.
+
+    The quotient corrects the rounding (Higham, "Accuracy and Stability of Numerical Algorithms",
+    2nd edition, problem 1.5).
+    """
+    one = op.CastLike(op.Constant(value_float=1.0), x)
+    sum_ = op.Add(x, one)
+    rounded = op.Sub(sum_, one)
+    corrected = op.Mul(op.Log(sum_), op.Div(x, rounded))
+    exact = op.Where(op.Equal(rounded, x), op.Log(sum_), corrected)
+    return op.Where(op.Equal(sum_, one), x, exact)
+
+
+def _expm1(x: Any) -> Any:
+    """Convert `expm1`. The exporter's own formula gives 0 for a small x.
+
+    The quotient corrects the rounding of the exponential (Higham, as in `_log1p`, section 1.14.1).
+    """
+    one = op.CastLike(op.Constant(value_float=1.0), x)
+    power = op.Exp(x)
+    difference = op.Sub(power, one)
+    corrected = op.Mul(difference, op.Div(x, op.Log(power)))
+    is_exact = op.Or(op.Equal(difference, power), op.Equal(difference, op.Neg(one)))
+    return op.Where(op.Equal(power, one), x, op.Where(is_exact, difference, corrected))
 
 
 def _masked_select(x: Any, mask: Any) -> Any:

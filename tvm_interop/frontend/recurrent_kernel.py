@@ -154,7 +154,7 @@ class _Kernel:
         """Return statements for a tile of `rows` by `width` sums, which stay in registers."""
         lanes = min(width, _LANES)
         spots = [(i, j) for i in range(rows) for j in range(0, width, lanes)]
-        held = [self._buffer((lanes,), f"sum{n}", "local") for n in range(len(spots))]
+        held = [self._buffer((lanes,), f"sum{n}") for n in range(len(spots))]
         zero = tirx.const(0, self.r.dtype)
 
         def clear(s: Any) -> tirx.Stmt:
@@ -227,8 +227,8 @@ class _Kernel:
         self._scratch.append(buffer)
         return buffer
 
-    def _buffer(self, shape: tuple[int, ...], name: str, scope: str = "") -> Any:
-        return tirx.decl_buffer(shape, self.r.dtype, name, scope=scope)
+    def _buffer(self, shape: tuple[int, ...], name: str) -> Any:
+        return tirx.decl_buffer(shape, self.r.dtype, name)
 
     def _copy(self, source: Any, target: Any) -> tirx.Stmt:
         r = self.r

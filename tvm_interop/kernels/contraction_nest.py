@@ -26,6 +26,7 @@ from tvm import tirx
 from ..machine.cpu_features import Registers
 from . import loops
 from .contraction_pattern import Contraction, Epilogue
+from .dot_nest import dot_nest
 
 _LARGEST_UNROLLED = 160
 """The largest number of vector multiply-adds that are unrolled. A larger number stays a loop."""
@@ -60,14 +61,16 @@ def contraction_nest(
 
     Also returns the buffers to allocate around the loops.
     """
-    return _Nest(op, epilogue, registers).build()
+    nest = _Nest(op, epilogue, registers)
+    dots = dot_nest(op, epilogue, nest.lanes, nest.kind)
+    return nest.build() if dots is None else (dots, [])
 
 
 class _Nest:
     def __init__(self, op: Contraction, epilogue: Epilogue, registers: Registers) -> None:
         self._op = op
         self._epilogue = epilogue
-        self._lanes = registers.nbytes // (tvm.DataType(op.dtype).bits // 8)
+        self.lanes = registers.nbytes // (tvm.DataType(op.dtype).bits // 8)
         (kh, kw), (sh, sw), (dh, dw) = op.kernel, op.stride, op.dilation
         out_h, out_w = op.out_size
         # The width of the rows of a packed plane, and the number of pixels that are computed.
@@ -76,7 +79,7 @@ class _Nest:
         # Whether pixels are numbered as in the output, without extra pixels between rows.
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
-        vectors = -(-self._pixels // self._lanes)
+        vectors = -(-self._pixels // self.lanes)
         # A tile has more pixels than channels, because a tile writes each of its channels to a
         # different part of the output.
         self._tile_channels = min(4, op.out_channels)
@@ -85,7 +88,7 @@ class _Nest:
         self._used_planes = [
             (y, x) for y in _remainders(kh, dh, sh) for x in _remainders(kw, dw, sw)
         ]
-        self._plane = vectors * self._lanes + (kh - 1) * dh // sh * self._row + (kw - 1) * dw // sw
+        self._plane = vectors * self.lanes + (kh - 1) * dh // sh * self._row + (kw - 1) * dw // sw
         height, width = self._used_planes[-1]
         # Groups share no input. If there are many groups, each group's input is packed just before
         # it is used, so that it is still in a cache.
@@ -94,14 +97,19 @@ class _Nest:
         shape = (images[0], images[1] * op.in_channels, height + 1, width + 1, self._plane)
         self._packed = tirx.decl_buffer(shape, op.dtype, "packed")
 
-    def build(self) -> tuple[tirx.Stmt, list[Any]]:
-        """The loops, and the buffers to allocate around the loops."""
+    @property
+    def kind(self) -> tirx.ForKind:
+        """The kind of the outer loop."""
         op = self._op
         products = op.batch * op.groups * op.out_channels * op.in_channels * self._pixels
         products *= op.kernel[0] * op.kernel[1]
         reads = op.batch * op.groups * op.in_channels * max(op.out_channels, self._pixels)
         divided = products >= _PARALLEL_PRODUCTS or reads >= _PARALLEL_READS
-        kind = tirx.ForKind.PARALLEL if divided else tirx.ForKind.SERIAL
+        return tirx.ForKind.PARALLEL if divided else tirx.ForKind.SERIAL
+
+    def build(self) -> tuple[tirx.Stmt, list[Any]]:
+        """The loops, and the buffers to allocate around the loops."""
+        op, kind = self._op, self.kind
         # The outer loop goes over pixels or over channels. Over pixels, the image is read once, and
         # the weight is read repeatedly from a cache. Over channels, the weight is read once, and
         # the image repeatedly. The larger of image and weight should be read once. If one tile has
@@ -233,7 +241,7 @@ class _Nest:
         return _parts(self._op.out_channels, self._tile_channels)
 
     def _pixel_parts(self) -> list[tuple[int, int, int]]:
-        return _parts(self._pixels, self._tile_vectors * self._lanes)
+        return _parts(self._pixels, self._tile_vectors * self.lanes)
 
     def _by_channels(self, kind: tirx.ForKind) -> list[tirx.Stmt]:
         """Loops that compute all pixels of one tile of channels before the next channels."""
@@ -293,7 +301,7 @@ class _Nest:
         return plane // op.groups, plane % op.groups
 
     def _channels_of_plane(self, n: Any, group: Any, channel: Any, channels: int) -> tirx.Stmt:
-        width = -(-self._pixels // self._lanes) * self._lanes
+        width = -(-self._pixels // self.lanes) * self.lanes
         scratch = tirx.decl_buffer((channels, width), self._op.dtype, "sums")
         parts = [] if self._is_flat else [tirx.AllocBuffer(scratch)]
         for start, tiles, pixels in self._pixel_parts():
@@ -314,13 +322,12 @@ class _Nest:
         ----------
         scratch: the buffer for the sums if pixels are not consecutive in the output.
         """
-        op, lanes = self._op, self._lanes
+        op, lanes = self._op, self.lanes
         vectors = -(-tile.pixels // lanes)
-        # Each channel has its own buffer: TVM keeps small buffers on the stack, and LLVM then keeps
-        # them in registers.
+        # Each channel has its own buffer. TVM keeps small buffers on the stack, and LLVM then keeps
+        # them in registers. TVM would allocate buffers of the scope "local" anew for each tile.
         sums = [
-            tirx.decl_buffer((vectors * lanes,), op.dtype, f"sum{j}", scope="local")
-            for j in range(tile.channels)
+            tirx.decl_buffer((vectors * lanes,), op.dtype, f"sum{j}") for j in range(tile.channels)
         ]
 
         def each(body: Callable[[int, Any], tirx.Stmt]) -> tirx.Stmt:
@@ -400,10 +407,10 @@ class _Nest:
 
         return loops.in_turn([
             loops.vector(
-                min(self._lanes, tile.pixels - start) if self._is_flat else self._lanes,
+                min(self.lanes, tile.pixels - start) if self._is_flat else self.lanes,
                 lambda lane, j=j, start=start: store(j, lane + start),  # type: ignore[misc]
             )
-            for j in range(len(sums)) for start in range(0, tile.pixels, self._lanes)
+            for j in range(len(sums)) for start in range(0, tile.pixels, self.lanes)
         ])  # fmt: skip
 
     def _finish_rows(
@@ -423,7 +430,7 @@ class _Nest:
                         lanes, lambda lane: pixel(j, y, i * lanes + start + lane)
                     ),
                 )
-                for start, tiles, lanes in _parts(self._op.out_size[1], self._lanes)
+                for start, tiles, lanes in _parts(self._op.out_size[1], self.lanes)
             ])  # fmt: skip
 
         return loops.loop(channels, lambda j: loops.loop(self._op.out_size[0], lambda y: row(j, y)))

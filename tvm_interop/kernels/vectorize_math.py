@@ -174,7 +174,7 @@ def _steps_of_store(store: Any, lane: Any, lanes: Any, held: list[Any]) -> list[
         if isinstance(argument, (tirx.FloatImm, tirx.Var, tvm.ir.TensorLoad)):
             return argument
         name = f"argument{len(held)}"
-        buffer = tirx.decl_buffer((lanes,), argument.ty.dtype, name, scope="local")
+        buffer = tirx.decl_buffer((lanes,), argument.ty.dtype, name)
         held.append(buffer)
         steps.append(tirx.BufferStore(buffer, argument, [lane]))
         return buffer[lane]

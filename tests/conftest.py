@@ -17,6 +17,10 @@ from .rooms import ROOMS, runs_with
 if TYPE_CHECKING:
     from tvm_interop.kernels.linker import Linker
 
+# NumPy multiplies matrices on one thread, also in the processes that tests start. Most of these
+# matrices are small, and on two cores the threads of two workers would wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:

@@ -86,7 +86,7 @@ def test_annealed_schedules_are_valid_and_priced_right() -> None:
 
 @pytest.mark.parametrize("name", [*PARTS, "multi-gpu"])
 def test_plans_of_them_are_safe(name: str) -> None:
-    for seed in range(20 if name == "multi-gpu" else 80):
+    for seed in range(8 if name == "multi-gpu" else 40):
         program = random_program(seed, num_ops=20)
         graph = program.graph()
         latency = LatencyTable(latencies(graph.num_ops, seed), 2, Link(32.0, 1.0).transfers(graph))
@@ -147,8 +147,8 @@ def reached_by(graph: OpGraph, latency: LatencyTable | ContendedLatency, gpus: i
     [(1, 1.0), (2, 0.3), (2, 5.0), (3, 0.0), (3, 1.0), (8, 1.0)],
 )
 def test_never_worse_than_its_parts_or_one_gpu(gpus: int, copies: float) -> None:
-    for seed in range(3):
-        graph = drawn(seed, most=30)
+    for seed in (0, 4, 5):  # One graph of each kind.
+        graph = drawn(seed)
         for latency in (table(graph, seed, copies, streams=None), contended(graph, seed, copies)):
             made = schedule(graph, "multi-gpu", latency, gpus=gpus, time_budget_s=UNHURRIED_S)
             assert made.makespan is not None

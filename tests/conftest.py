@@ -17,6 +17,12 @@ from .rooms import ROOMS, runs_with
 if TYPE_CHECKING:
     from tvm_interop.kernels.linker import Linker
 
+# NumPy multiplies matrices on one thread, also in the processes that tests start. Most of these
+# matrices are small, and on two cores the threads of two workers would wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The threads of PyTorch and xgboost sleep while they have no work.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:

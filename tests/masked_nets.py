@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -149,15 +150,19 @@ def feed_of_encoder(length: int, seed: int, batch: int = 1, ones: float = 0.8) -
 
 def theirs(model: onnx.ModelProto, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs of onnxruntime."""
+    found: list[np.ndarray] = _session(model.SerializeToString()).run(None, dict(feed))
+    return found
+
+
+@functools.lru_cache(maxsize=2)
+def _session(model: bytes) -> Any:
+    """A session of onnxruntime, on one thread. Tests run the same model on many inputs."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    found: list[np.ndarray] = session.run(None, dict(feed))
-    return found
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def shapes_of(made: onnx.ModelProto, length: int) -> dict[str, tuple[int, ...]]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,10 +26,10 @@ class ObjectFiles:
     of `kernels.build_cuda.compile_fatbin`. Several processes may share its folder. The first
     process that asks for a kernel compiles it.
 
-    Kernels for CPUs are equal if their names, their structure, their target and their pass context
-    are equal. In one `make test`, 1,013 of 2,071 object files had been compiled before. Kernels for
-    GPUs are equal if their CUDA source and their architectures are equal. Libraries are equal if
-    their object files and their linker are equal.
+    Kernels for CPUs are equal if their structure, their target and their pass context are equal.
+    Each kernel is compiled by itself and under a name of its structure, so that models share single
+    kernels, whatever their names there. Kernels for GPUs are equal if their CUDA source and their
+    architectures are equal. Libraries are equal if their object files and their linker are equal.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,12 +46,41 @@ class ObjectFiles:
 
     def write(self, kernels: Any, target: Any, path: Path) -> None:
         """Copy the object file if it exists, or compile it."""
-        from tvm_interop.compiler.kept_kernels import kernels_key
         from tvm_interop.kernels.build import kernel_hashes
 
-        key = json.dumps([kernels_key(kernel_hashes(kernels)), str(target)], sort_keys=True)
-        kept = self._kept(key, lambda own: self._compile(kernels, target, own))
-        shutil.copyfile(kept, path)
+        hashes = kernel_hashes(kernels)
+
+        def write(own: Path) -> None:
+            if len(hashes) > 0 and _is_for_this_machine(target):
+                self._join(kernels, hashes, target, own)
+            else:
+                self._compile(kernels, target, own)
+
+        shutil.copyfile(self._kept(_key_of(hashes, target), write), path)
+
+    def _join(self, kernels: Any, hashes: dict[str, str], target: Any, path: Path) -> None:
+        """Join the object files of single kernels, each with the kernel's name in this module."""
+        parts = []
+        for variable, function in kernels.functions_items():
+            name = variable.name_hint
+            kept = self._alone(function, hashes[name], target)
+            part = path.with_name(f"{len(parts)}.part")
+            symbols = [
+                f"--redefine-sym={before}{_shared_name(hashes[name])}{after}={before}{name}{after}"
+                for before, after in (("__tvm_ffi_", ""), ("", "_compute_"))
+            ]
+            subprocess.run(["objcopy", *symbols, kept, part], check=True)
+            parts.append(part)
+        subprocess.run(["ld", "-r", "-o", path, *parts], check=True)
+
+    def _alone(self, function: Any, its_hash: str, target: Any) -> Path:
+        """The object file of one kernel under its shared name."""
+        import tvm
+
+        name = _shared_name(its_hash)
+        module = tvm.IRModule({name: function.with_attr("global_symbol", name)})
+        key = _key_of({name: its_hash}, target)
+        return self._kept(key, lambda own: self._compile(module, target, own))
 
     def link(self, linker: Linker, objects: list[str], library: Path) -> None:
         """Copy the library that `linker` makes of these object files if it exists, or link it."""
@@ -76,3 +106,22 @@ class ObjectFiles:
                 write(own)
                 os.replace(own, kept)
         return kept
+
+
+def _key_of(hashes: dict[str, str], target: Any) -> str:
+    from tvm_interop.compiler.kept_kernels import kernels_key
+
+    return json.dumps([kernels_key(hashes), str(target)], sort_keys=True)
+
+
+def _shared_name(its_hash: str) -> str:
+    """The name under which a kernel with this hash is compiled."""
+    return f"kernel_{its_hash}"
+
+
+def _is_for_this_machine(target: Any) -> bool:
+    """Whether the tools of this machine can read object files for `target`."""
+    import tvm
+
+    here = tvm.target.Target("llvm").attrs["mtriple"]
+    return bool(str(target.attrs.get("mtriple", here)).partition("-")[0] == here.partition("-")[0])

@@ -88,6 +88,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "session": ("session", "session_background", "session_by_size"),
     "tests": (
         "audit", "code_blocks", "doctests", "environment_page", "house", "install_page", "links",
+        "object_files",
         "random_graphs_runner", "random_ranges",
         "release", "rooms", "tutorials", "words", "workflow",
     ),

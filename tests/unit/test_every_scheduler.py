@@ -19,7 +19,7 @@ OPTIONS = {
 }
 GRAPHS = 2000
 STEP = {
-    "auto": 5,
+    "auto": 11,
     "gpg": 7,
     "gpg-scored": 67,
     "ios-both": 5,

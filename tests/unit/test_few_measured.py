@@ -20,6 +20,7 @@ from tests.prices import give_prices
 from tvm_interop import InputError, OpGraph, ScheduleError
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.errors import LatencyError, OutOfTimeError
+from tvm_interop.latency.ensemble import TreeEnsemble
 from tvm_interop.latency.learned_operators import LearnedOperators
 from tvm_interop.measure.few_measured import FewMeasured
 from tvm_interop.measure.few_search import Limits, search_with_few
@@ -207,6 +208,24 @@ def test_more_operators_make_it_better() -> None:
 def test_operators_without_samples() -> None:
     with pytest.raises(LatencyError, match="no samples yet"):
         LearnedOperators(SETTING).predict(ContendedDevice(1).workloads)
+
+
+def test_trees_learn_and_predict_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search predicts a few stages at a time, for which more threads only wait for each other."""
+    import xgboost
+
+    made, threads = xgboost.DMatrix, []
+
+    def noted(*args: Any, **options: Any) -> Any:
+        threads.append(options.get("nthread"))
+        return made(*args, **options)
+
+    monkeypatch.setattr(xgboost, "DMatrix", noted)
+    ensemble = TreeEnsemble()
+    ensemble.add(np.arange(40, dtype=np.float32).reshape(20, 2), np.arange(20.0))
+    ensemble.predict(np.ones((1, 2), np.float32))
+    assert threads
+    assert set(threads) == {1}
 
 
 # The next tests compile on this machine.

@@ -34,7 +34,7 @@ def test_a_new_module_works_in_a_child(kernels: Any, streams: int, pause_s: floa
         for start in range(20):
             chain.check(start)
 
-    for start in range(10):
+    for start in range(4):
         chain.check(start)
         time.sleep(pause_s)
         assert in_forked_child(work) == ""
@@ -50,7 +50,7 @@ def test_an_old_module_works_in_a_child(kernels: Any, streams: int, pause_s: flo
         for start in range(20):
             chain.check(start)
 
-    for start in range(10):
+    for start in range(4):
         chain.check(start)
         time.sleep(pause_s)
         assert in_forked_child(work) == ""
@@ -70,7 +70,7 @@ def test_loops_over_several_threads_work_in_a_child(
         for start in range(20):
             Chain(kernels, streams, "parallel", threads=2).check(start)
 
-    for start in range(5):
+    for start in range(3):
         old.check(start)
         time.sleep(pause_s)
         assert in_forked_child(work) == ""
@@ -94,10 +94,10 @@ def test_a_module_that_was_running_when_the_process_forked(kernels: Any) -> None
 
     thread = threading.Thread(target=run)
     thread.start()
-    said = [in_forked_child(work) for _ in range(20)]
+    said = [in_forked_child(work) for _ in range(10)]
     stop.set()
     thread.join()
-    assert said == [""] * 20
+    assert said == [""] * 10
     chain.check(3.0)
 
 

@@ -203,6 +203,13 @@ def test_no_sum_is_split() -> None:
     assert splits(kernel_tuning._space()) == [False]
 
 
+@pytest.fixture
+def small_population(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the search begin soon, in tests for which it does not matter what is found."""
+    monkeypatch.setattr(kernel_tuning, "_POPULATION", 8)
+
+
+@pytest.mark.usefixtures("small_population")
 def test_interrupted(compilation: Compilation, tmp_path: Path) -> None:
     def stop(tuning: KernelTuning) -> None:
         if tuning.trials == 2:
@@ -247,6 +254,7 @@ def test_no_records(compilation: Compilation, tmp_path: Path) -> None:
         TuningRecords(tmp_path, compilation.target)
 
 
+@pytest.mark.usefixtures("small_population")
 def test_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

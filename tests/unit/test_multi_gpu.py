@@ -7,7 +7,6 @@ scheduler that it combines.
 from __future__ import annotations
 
 import functools
-import itertools
 import random
 from collections.abc import Sequence
 
@@ -58,8 +57,8 @@ def contended(graph: OpGraph, seed: int, copies: float) -> ContendedLatency:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_2000_schedules_are_valid_and_priced_right(name: str) -> None:
-    for seed in range(2000):
+def test_schedules_are_valid_and_priced_right(name: str) -> None:
+    for seed in range(900):
         graph = drawn(seed)
         latency = table(graph, seed, copies=(0.2, 1.0, 4.0)[seed % 3])
         gpus = 1 + seed % 5
@@ -87,7 +86,7 @@ def test_annealed_schedules_are_valid_and_priced_right() -> None:
 
 @pytest.mark.parametrize("name", [*PARTS, "multi-gpu"])
 def test_plans_of_them_are_safe(name: str) -> None:
-    for seed in range(20 if name == "multi-gpu" else 80):
+    for seed in range(8 if name == "multi-gpu" else 40):
         program = random_program(seed, num_ops=20)
         graph = program.graph()
         latency = LatencyTable(latencies(graph.num_ops, seed), 2, Link(32.0, 1.0).transfers(graph))
@@ -145,11 +144,11 @@ def reached_by(graph: OpGraph, latency: LatencyTable | ContendedLatency, gpus: i
 @pytest.mark.parametrize(
     ("gpus", "copies"),
     # On one GPU, nothing is copied.
-    [(1, 1.0), *itertools.product((2, 3, 8), (0.0, 0.3, 1.0, 5.0))],
+    [(1, 1.0), (2, 0.3), (2, 5.0), (3, 0.0), (3, 1.0), (8, 1.0)],
 )
 def test_never_worse_than_its_parts_or_one_gpu(gpus: int, copies: float) -> None:
-    for seed in range(3):
-        graph = drawn(seed, most=30)
+    for seed in (0, 4, 5):  # One graph of each kind.
+        graph = drawn(seed)
         for latency in (table(graph, seed, copies, streams=None), contended(graph, seed, copies)):
             made = schedule(graph, "multi-gpu", latency, gpus=gpus, time_budget_s=UNHURRIED_S)
             assert made.makespan is not None

@@ -168,7 +168,7 @@ def test_without_time_a_model_for_a_gpu_runs_sequentially() -> None:
 
 
 @pytest.mark.skipif(library_version("onednn") is None, reason="oneDNN is not here")
-@pytest.mark.parametrize("seconds", [1, 4, 6, 9, 12])
+@pytest.mark.parametrize("seconds", [1, 6, 12])
 def test_the_deadline_falls_while_kernels_are_measured(
     seconds: float, clock: Clock, jobs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +239,7 @@ def test_the_deadline_falls_in_the_search(
     needed = len(jobs)
     assert needed > 0
     ways = set()
-    for seconds in (2**n for n in range(12)):
+    for seconds in (4**n for n in range(6)):
         clock.s = 0
         jobs.clear()
         cut = compiled(**options, time_budget=seconds)

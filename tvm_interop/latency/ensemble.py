@@ -107,7 +107,8 @@ class TreeEnsemble:
         return self._xgboost.train(parameters, samples, trees, xgb_model=self._boosters[member])
 
     def _predict_members(self, features: npt.NDArray[np.float32]) -> Floats:
-        asked = self._xgboost.DMatrix(features)
+        # A search asks for a few stages at a time. More threads would mostly wait for each other.
+        asked = self._xgboost.DMatrix(features, nthread=1)
         return np.array([booster.predict(asked) for booster in self._boosters], dtype=np.float64)
 
     def _unseen_error(self) -> float:

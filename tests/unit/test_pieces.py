@@ -65,6 +65,13 @@ IN_PIECES: dict[str, tuple[Callable[..., relax.Expr], tuple[Shape, ...]]] = {
 }
 
 
+def test_zeros_of_a_piece_may_be_multiplied(tmp_path: Path) -> None:
+    def product(x: relax.Expr, y: relax.Expr) -> relax.Expr:
+        return relax.op.multiply(relax.op.nn.pad(x, (0, 0, 2, 1), "constant", 0.0), y)
+
+    assert choices(compared(product, tmp_path, (4, 9), (4, 12))) == 0
+
+
 @pytest.mark.parametrize("name", IN_PIECES)
 def test_questions_about_one_axis_are_answered(name: str, tmp_path: Path) -> None:
     op, shapes = IN_PIECES[name]

@@ -86,9 +86,10 @@ def _hidden_zero(expr: Any) -> Any:
     bits = _SAME_WIDTH.get(dtype)
     if bits is None:
         return expr
+    # TVM compiles no bits that are all zero, so zero is written as minus one times minus zero.
+    minus_zero = tirx.reinterpret(dtype, tirx.const(int(np.iinfo(bits).min), bits))
     is_negative = math.copysign(1, expr.value) < 0
-    pattern = int(np.iinfo(bits).min) if is_negative else 0
-    return tirx.reinterpret(dtype, tirx.const(pattern, bits))
+    return minus_zero if is_negative else tirx.Mul(minus_zero, tirx.const(-1, dtype))
 
 
 def _is_float(expr: Any) -> bool:

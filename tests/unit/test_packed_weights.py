@@ -8,7 +8,6 @@ import shutil
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -19,10 +18,8 @@ from tests import nets
 from tests.native_runtime import NativeModel, library
 from tests.unit.test_onednn import needs_onednn, plain
 from tests.unit.test_runtime_library import inputs_of, same, saved
-from tvm_interop._native import cpu as _runtime
-from tvm_interop._native.operators import BoundOperator
+from tests.weighted_kernel import WeightedKernel
 from tvm_interop.compiler.api import compile
-from tvm_interop.execution.cpu import as_tensor
 from tvm_interop.execution.open_instance import open_instance
 from tvm_interop.program.host_memory import aligned_empty
 
@@ -32,31 +29,14 @@ SIZE = 1536
 """The side of a square matrix of 9 MiB."""
 
 
-class Product:
+def product(weight: np.ndarray, rows: int = 32) -> WeightedKernel:
     """A kernel that multiplies by a constant weight."""
-
-    def __init__(self, weight: np.ndarray, rows: int = 32) -> None:
-        size = len(weight)
-        op = plain(
-            "conv2d", [(1, size, 1, rows), (size, size, 1, 1), (1, size, 1, rows)],
-            window=(1, 1), strides=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1,
-        )  # fmt: skip
-        self.data, self.out = (aligned_empty((1, size, 1, rows), np.float32) for _ in range(2))
-        self.data[...] = np.random.default_rng(1).standard_normal(self.data.shape)
-        arrays = (self.data, weight.reshape(size, size, 1, 1), self.out)
-        tensors = [as_tensor(array) for array in arrays]
-        kernel = _runtime.prepare_kernel("onednn", op.fields(), 1, tensors, [False, True, False])
-        self._executor: Any = _runtime.make_executor(
-            1, 1, tensors, [BoundOperator("op", kernel, range(3))]
-        )
-
-    def run(self) -> np.ndarray:
-        _runtime.run(self._executor)
-        return self.out.copy()
-
-    def bind(self, weight: np.ndarray) -> None:
-        size = len(weight)
-        _runtime.bind(self._executor, 1, as_tensor(weight.reshape(size, size, 1, 1)))
+    size = len(weight)
+    op = plain(
+        "conv2d", [(1, size, 1, rows), (size, size, 1, 1), (1, size, 1, rows)],
+        window=(1, 1), strides=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1,
+    )  # fmt: skip
+    return WeightedKernel(op, weight)
 
 
 def weights(seed: int, size: int = 64) -> np.ndarray:
@@ -67,14 +47,14 @@ def weights(seed: int, size: int = 64) -> np.ndarray:
 
 def test_further_kernels_take_no_memory_for_weights() -> None:
     weight = weights(0, SIZE)
-    products = [Product(weight)]
+    products = [product(weight)]
     before = psutil.Process().memory_info().rss
-    products += [Product(weight) for _ in range(8)]
+    products += [product(weight) for _ in range(8)]
     grown = psutil.Process().memory_info().rss - before
     assert grown < 3 * weight.nbytes, f"{grown / 2**20:.0f} MiB for 8 kernels"
     first = products[0].run()
-    for product in products[1:]:
-        np.testing.assert_array_equal(product.run(), first)
+    for each in products[1:]:
+        np.testing.assert_array_equal(each.run(), first)
     # The last kernel that uses the packed weight keeps it alive.
     last = products.pop()
     products.clear()
@@ -84,8 +64,8 @@ def test_further_kernels_take_no_memory_for_weights() -> None:
 
 def test_each_computes_with_its_own_weights() -> None:
     one, other = weights(0), weights(1)
-    products = [Product(one), Product(other), Product(one)]
-    results = [product.run() for product in products]
+    products = [product(one), product(other), product(one)]
+    results = [each.run() for each in products]
     np.testing.assert_array_equal(results[0], results[2])
     assert not np.array_equal(results[0], results[1])
     products[0].bind(other)
@@ -95,15 +75,15 @@ def test_each_computes_with_its_own_weights() -> None:
 
 def test_weights_that_change_in_place_are_packed_anew() -> None:
     weight = weights(0)
-    products = [Product(weight), Product(weight)]
+    products = [product(weight), product(weight)]
     before = products[0].run()
     weight[...] = weights(1)
     products[0].bind(weight)
     changed = products[0].run()
-    np.testing.assert_array_equal(changed, Product(weights(1)).run())
+    np.testing.assert_array_equal(changed, product(weights(1)).run())
     # A kernel that has not bound the new weight still uses its packed weight.
     np.testing.assert_array_equal(products[1].run(), before)
-    np.testing.assert_array_equal(Product(weight).run(), changed)
+    np.testing.assert_array_equal(product(weight).run(), changed)
 
 
 def test_memory_that_another_weight_has_had_is_no_trap() -> None:
@@ -111,16 +91,16 @@ def test_memory_that_another_weight_has_had_is_no_trap() -> None:
     results = {}
     for seed in (0, 1, 0, 2):
         array[...] = weights(seed)
-        got = Product(array).run()
+        got = product(array).run()
         np.testing.assert_array_equal(got, results.setdefault(seed, got))
     assert not np.array_equal(results[0], results[1])
 
 
 def test_kernels_are_made_by_many_threads_at_once() -> None:
     shared = [weights(seed) for seed in range(3)]
-    wanted = [Product(weight).run() for weight in shared]
+    wanted = [product(weight).run() for weight in shared]
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda i: Product(shared[i % 3]).run(), range(60)))
+        made = list(pool.map(lambda i: product(shared[i % 3]).run(), range(60)))
     for i, got in enumerate(made):
         np.testing.assert_array_equal(got, wanted[i % 3])
 

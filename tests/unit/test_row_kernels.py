@@ -12,11 +12,9 @@ import pytest
 
 from tests import nets
 from tests.unit.test_parts_of_products import needs_onednn, program_of
-from tvm_interop._native import cpu as _runtime
-from tvm_interop._native.operators import BoundOperator
+from tests.weighted_kernel import WeightedKernel
 from tvm_interop.compiler.api import CompileOptions, new_compilation
 from tvm_interop.compiler.row_kernels import with_row_kernels
-from tvm_interop.execution.cpu import as_tensor
 from tvm_interop.program.host_memory import aligned_empty
 from tvm_interop.program.kinds.row_matmul import RowMatmul, as_row_matmul
 from tvm_interop.program.library_op import LibraryOp, library_op
@@ -92,34 +90,13 @@ def test_only_cpus_with_avx2_get_the_kernel() -> None:
     assert kind_in("llvm -mcpu=nehalem") == "matmul"
 
 
-class Kernel:
+def kernel_of(weight: np.ndarray, *, is_constant: bool = True) -> WeightedKernel:
     """The prepared kernel of a product of a single row."""
-
-    def __init__(self, weight: np.ndarray, *, is_constant: bool = True) -> None:
-        terms, columns = weight.shape
-        op = as_row_matmul(
-            library_op(
-                op="matmul",
-                shapes=((1, terms), weight.shape, (1, columns)),
-                layouts=("plain",) * 3,
-            )
-        )
-        assert op is not None
-        self.row, self.out = (aligned_empty((1, n), np.float32) for n in weight.shape)
-        self.row[...] = np.random.default_rng(1).standard_normal(self.row.shape)
-        tensors = [as_tensor(array) for array in (self.row, weight, self.out)]
-        constants = [False, is_constant, False]
-        kernel = _runtime.prepare_kernel("onednn", op.fields(), 1, tensors, constants)
-        self._executor: Any = _runtime.make_executor(
-            1, 1, tensors, [BoundOperator("op", kernel, range(3))]
-        )
-
-    def run(self) -> np.ndarray:
-        _runtime.run(self._executor)
-        return self.out.copy()
-
-    def bind(self, weight: np.ndarray) -> None:
-        _runtime.bind(self._executor, 1, as_tensor(weight))
+    terms, columns = weight.shape
+    shapes = ((1, terms), weight.shape, (1, columns))
+    op = as_row_matmul(library_op(op="matmul", shapes=shapes, layouts=("plain",) * 3))
+    assert op is not None
+    return WeightedKernel(op, weight, is_constant=is_constant)
 
 
 def weights(seed: int, terms: int = TERMS, columns: int = COLUMNS) -> np.ndarray:
@@ -130,29 +107,29 @@ def weights(seed: int, terms: int = TERMS, columns: int = COLUMNS) -> np.ndarray
 
 def test_other_weights_are_packed_anew() -> None:
     first, second = weights(1), weights(2)
-    kernel = Kernel(first)
+    kernel = kernel_of(first)
     before = kernel.run()
     kernel.bind(second)
     after = kernel.run()
-    np.testing.assert_allclose(after, kernel.row @ second, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(after, kernel.data @ second, rtol=1e-4, atol=1e-4)
     kernel.bind(first)
     np.testing.assert_array_equal(kernel.run(), before)
 
 
 def test_a_matrix_that_changes_is_read_in_each_run() -> None:
     weight = weights(1)
-    kernel = Kernel(weight, is_constant=False)
+    kernel = kernel_of(weight, is_constant=False)
     kernel.run()
     weight[...] = weights(2)
-    np.testing.assert_allclose(kernel.run(), kernel.row @ weight, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(kernel.run(), kernel.data @ weight, rtol=1e-4, atol=1e-4)
 
 
 def test_instances_share_the_packed_matrix() -> None:
     weight = weights(0, 1536, 1536)
-    kernels = [Kernel(weight)]
+    kernels = [kernel_of(weight)]
     gc.collect()
     before = psutil.Process().memory_info().rss
-    kernels += [Kernel(weight) for _ in range(8)]
+    kernels += [kernel_of(weight) for _ in range(8)]
     assert psutil.Process().memory_info().rss - before < weight.nbytes
     results = [kernel.run() for kernel in kernels]
     assert all(np.array_equal(result, results[0]) for result in results)

@@ -238,10 +238,10 @@ class _Nest:
 
         Each part is a triple: its first channel, its number of tiles and the channels in each tile.
         """
-        return _parts(self._op.out_channels, self._tile_channels)
+        return loops.tiles(self._op.out_channels, self._tile_channels)
 
     def _pixel_parts(self) -> list[tuple[int, int, int]]:
-        return _parts(self._pixels, self._tile_vectors * self.lanes)
+        return loops.tiles(self._pixels, self._tile_vectors * self.lanes)
 
     def _by_channels(self, kind: tirx.ForKind) -> list[tirx.Stmt]:
         """Loops that compute all pixels of one tile of channels before the next channels."""
@@ -430,7 +430,7 @@ class _Nest:
                         lanes, lambda lane: pixel(j, y, i * lanes + start + lane)
                     ),
                 )
-                for start, tiles, lanes in _parts(self._op.out_size[1], self.lanes)
+                for start, tiles, lanes in loops.tiles(self._op.out_size[1], self.lanes)
             ])  # fmt: skip
 
         return loops.loop(channels, lambda j: loops.loop(self._op.out_size[0], lambda y: row(j, y)))
@@ -455,16 +455,6 @@ class _Tile:
     channels: int
     first: Any
     pixels: int
-
-
-def _parts(extent: int, tile: int) -> list[tuple[int, int, int]]:
-    """Divide `extent` into whole tiles and one smaller tile for the rest.
-
-    Each part is a triple: its first element, its number of tiles and the size of each tile.
-    """
-    tiles, rest = divmod(extent, tile)
-    parts = [(0, tiles, tile)] if tiles else []
-    return [*parts, (tiles * tile, 1, rest)] if rest else parts
 
 
 def _remainders(kernel: int, dilation: int, stride: int) -> list[int]:

@@ -15,6 +15,9 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from .expressions import only_block
+from .loops import unravelled
+
 _SPATIAL, _SUMMED = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 
@@ -110,7 +113,7 @@ def find_contraction(func: tirx.PrimFunc) -> tuple[Contraction, Epilogue] | None
     """
     root = func.body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    blocks = [_only_block(nest) for nest in nests]
+    blocks = [only_block(nest) for nest in nests]
     summed = [i for i, block in enumerate(blocks) if block is not None and block.init is not None]
     if None in blocks or len(summed) != 1 or summed[0] > 1 or len(blocks) - summed[0] > 2:
         return None
@@ -240,7 +243,7 @@ class _Matcher:
             return None
 
         def at(load: Any, image: Any, row: Any, column: Any) -> tirx.Expr:
-            where = _unravel(image, batch_extents)
+            where = unravelled(image, batch_extents)
             indices = [
                 next((e for v, e in zip(batch, where, strict=True) if v.same_as(index)), index)
                 for index in load.indices[:-2]
@@ -268,7 +271,7 @@ class _Matcher:
 
     def matrix_indices(self, terms: _Terms) -> Callable[[Any, Any, Any, Any], list[Any]]:
         batch = terms.extents[: len(terms.spatial) - 2]
-        return lambda n, c, y, x: [*_unravel(n, batch), c, x]
+        return lambda n, c, y, x: [*unravelled(n, batch), c, x]
 
     def epilogue(
         self, result: Any, after: list[s_tir.SBlock], indices_at: Callable[..., list[Any]]
@@ -373,28 +376,6 @@ def _no_padding(image: Any, dtype: str) -> _Padding:
     return _Padding(image, (0, 0), tirx.const(0, dtype))
 
 
-def _unravel(index: Any, extents: list[int]) -> list[Any]:
-    """The indices of element number `index` of a row-major array of shape `extents`."""
-    indices: list[Any] = []
-    for extent in reversed(extents[1:]):
-        indices.insert(0, tirx.floormod(index, extent))
-        index = tirx.floordiv(index, extent)
-    return [index, *indices] if extents else []
-
-
 def _is_zero(init: Any) -> bool:
     value = getattr(init, "value", None)
     return isinstance(value, tirx.FloatImm) and float(value.value) == 0.0
-
-
-def _only_block(nest: tirx.Stmt) -> s_tir.SBlock | None:
-    """The only block within the loops of `nest`; None if there are several, or if it is not simple.
-
-    A simple block has a constant predicate and allocates or matches no buffers.
-    """
-    while isinstance(nest, tirx.For):
-        nest = nest.body
-    if not isinstance(nest, s_tir.SBlockRealize) or not isinstance(nest.predicate, tirx.IntImm):
-        return None
-    block = nest.block
-    return None if block.alloc_buffers or block.match_buffers else block

@@ -42,22 +42,16 @@ def dot_nest(
         return None
     if not _is_in_row(op):
         return None
-    tiles, rest = divmod(op.out_channels, _ROWS)
-    parts = []
-    if tiles:
-        parts.append(
-            loops.loop(
-                op.batch * tiles,
-                lambda i: _tile(op, epilogue, lanes, i // tiles, i % tiles * _ROWS, _ROWS),
-                kind,
-            )
+    return loops.in_turn(
+        loops.loop(
+            op.batch * count,
+            lambda i, first=first, count=count, rows=rows: _tile(  # type: ignore[misc]
+                op, epilogue, lanes, i // count, first + i % count * rows, rows
+            ),
+            kind,
         )
-    if rest:
-        first = loops.index(tiles * _ROWS)
-        parts.append(
-            loops.loop(op.batch, lambda n: _tile(op, epilogue, lanes, n, first, rest), kind)
-        )
-    return loops.in_turn(parts)
+        for first, count, rows in loops.tiles(op.out_channels, _ROWS)
+    )
 
 
 def _is_in_row(op: Contraction) -> bool:

@@ -1,4 +1,4 @@
-"""Answers questions about TIR expressions.
+"""Answers questions about TIR expressions and statements.
 
 `numpy_kernel` has functions of its own, because a reference must not share code with the kernel
 that it checks.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 
 
 def uses(expression: Any, variable: Any) -> bool:
@@ -17,3 +17,16 @@ def uses(expression: Any, variable: Any) -> bool:
     found: list[bool] = []
     tvm_ffi.structural_walk(expression, (tirx.Var, lambda v: found.append(v.same_as(variable))))
     return any(found)
+
+
+def only_block(nest: tirx.Stmt) -> s_tir.SBlock | None:
+    """The only block within the loops of `nest`; None if there are several, or if it is not simple.
+
+    A simple block has a constant predicate and allocates or matches no buffers.
+    """
+    while isinstance(nest, tirx.For):
+        nest = nest.body
+    if not isinstance(nest, s_tir.SBlockRealize) or not isinstance(nest.predicate, tirx.IntImm):
+        return None
+    block = nest.block
+    return None if block.alloc_buffers or block.match_buffers else block

@@ -84,3 +84,22 @@ def loop(
         return tirx.Evaluate(0)
     var = tirx.Var("i", "int64")
     return tirx.For(var, index(0), index(extent), kind, body(var))
+
+
+def tiles(extent: int, size: int) -> list[tuple[int, int, int]]:
+    """Divide `extent` into whole tiles and one smaller tile for the rest.
+
+    Each entry is a triple: its first element, its number of tiles and the size of each tile.
+    """
+    number, rest = divmod(extent, size)
+    whole = [(0, number, size)] if number else []
+    return [*whole, (number * size, 1, rest)] if rest else whole
+
+
+def unravelled(place: Any, extents: Sequence[int]) -> list[Any]:
+    """The indices of element number `place` of a row-major array of shape `extents`."""
+    indices: list[Any] = []
+    for extent in reversed(extents[1:]):
+        indices.insert(0, tirx.floormod(place, extent))
+        place = tirx.floordiv(place, extent)
+    return [place, *indices] if extents else []

@@ -14,9 +14,10 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from . import loops
+from .expressions import only_block
 
 _MOST_PIECES = 128
 """The largest number of pieces. More pieces would make the kernel's code too large."""
@@ -62,7 +63,7 @@ def loops_by_piece(func: tirx.PrimFunc, parallel_work: int) -> tirx.Stmt | None:
         return None
 
     def pieces(place: Any) -> tirx.Stmt:
-        around = list(zip(axes[:chosen], _unravelled(place, outer), strict=True))
+        around = list(zip(axes[:chosen], loops.unravelled(place, outer), strict=True))
         return loops.in_turn(
             _piece(block.body, axes[chosen:], around, (low, high), after)
             for low, high in pairwise(bounds)
@@ -75,20 +76,11 @@ def loops_by_piece(func: tirx.PrimFunc, parallel_work: int) -> tirx.Stmt | None:
 def _single_block(func: tirx.PrimFunc) -> Any:
     """The only block of a kernel, if the block stores one element in each iteration; else None."""
     root = func.body.block
-    nest = root.body
-    while isinstance(nest, tirx.For):
-        nest = nest.body
-    if root.alloc_buffers or not isinstance(nest, s_tir.SBlockRealize):
+    block = only_block(root.body)
+    if block is None or root.alloc_buffers or not isinstance(block.body, tirx.BufferStore):
         return None
-    block = nest.block
-    is_simple = (
-        isinstance(nest.predicate, tirx.IntImm)
-        and isinstance(block.body, tirx.BufferStore)
-        and not block.alloc_buffers
-        and not block.match_buffers
-    )
     kinds = {axis.iter_type for axis in block.iter_vars}
-    return block if is_simple and kinds == {tirx.IterVar.DataPar} else None
+    return block if kinds == {tirx.IterVar.DataPar} else None
 
 
 def _cuts(block: Any, axis: tirx.Var) -> list[int]:
@@ -176,12 +168,3 @@ def _piece(
         return tvm_ffi.structural_map(answers, (tirx.Var, index_of))
 
     return nest([])
-
-
-def _unravelled(place: Any, extents: Sequence[int]) -> list[Any]:
-    """The indices, in a row-major array of shape `extents`, of the element number `place`."""
-    indices: list[Any] = []
-    for extent in reversed(extents[1:]):
-        indices.insert(0, tirx.floormod(place, extent))
-        place = tirx.floordiv(place, extent)
-    return [place, *indices] if extents else []

@@ -4,10 +4,9 @@
 #include <cstring>
 #include <tuple>
 
-#include "runtime/core/aligned_memory.h"
+#include "runtime/cpu/packed_weight.h"
 #include "runtime/cpu/parallel_loop.h"
 #include "runtime/cpu/rows/kernels.h"
-#include "runtime/cpu/shared_constants.h"
 #include "runtime/cpu/vectors/detect.h"
 #include "runtime/cpu/vectors/last_of.h"
 
@@ -40,7 +39,7 @@ class ProductKernel : public LibraryKernel {
     if (!args_[1].is_constant) Repack();
     const size_t last = args_.size() - 1;
     product_.row = FloatsOf(args_[0]);
-    product_.packed = static_cast<const float*>(packed_.get());
+    product_.packed = packed_.data();
     if (ending_.has_bias) product_.bias = FloatsOf(args_[2]);
     if (ending_.has_sum) product_.addend = FloatsOf(args_[last - 1]);
     product_.result = FloatsOf(args_[last]);
@@ -53,18 +52,10 @@ class ProductKernel : public LibraryKernel {
   }
 
   void Repack() override {
-    const KernelArgument& given = args_[1];
-    const float* matrix = FloatsOf(given);
-    if (!given.is_constant) {
-      if (packed_ == nullptr) packed_ = AlignedZeros(packed_bytes_);
-      Pack(matrix, static_cast<float*>(packed_.get()));
-      return;
-    }
-    const size_t nbytes = static_cast<size_t>(product_.terms * columns_of_whole_) * sizeof(float);
-    const uint64_t hash = given.is_read_only ? 0 : HashOf(matrix, nbytes);
-    packed_ = SharedConstants<Form>::Global().Get(
-        matrix, hash, Form{product_.terms, columns_of_whole_, first_column_, product_.columns},
-        packed_bytes_, [&](void* to) { Pack(matrix, static_cast<float*>(to)); });
+    packed_.Update(args_[1],
+                   static_cast<size_t>(product_.terms * columns_of_whole_) * sizeof(float),
+                   Form{product_.terms, columns_of_whole_, first_column_, product_.columns},
+                   packed_bytes_, [&](const float* matrix, float* to) { Pack(matrix, to); });
   }
 
   std::string implementation() const override { return HasAvx512() ? "rows:avx512" : "rows:avx2"; }
@@ -107,7 +98,7 @@ class ProductKernel : public LibraryKernel {
   int64_t first_column_ = 0;      // The position of the first column in a larger matrix.
   int64_t columns_of_whole_ = 0;  // The number of columns of that matrix.
   size_t packed_bytes_ = 0;
-  std::shared_ptr<void> packed_;
+  PackedWeight<Form> packed_;
 };
 
 }  // namespace

@@ -91,6 +91,12 @@ typename Vector::Type VectorExp(typename Vector::Type x) {
   return Vector::Mul(series, Vector::Power(power));
 }
 
+// The product of `x` and the sigmoid of y, where `minus_y` is -y. So it is swish if `x` is y.
+template <typename Vector>
+typename Vector::Type VectorTimesSigmoid(typename Vector::Type x, typename Vector::Type minus_y) {
+  return Vector::Div(x, Vector::Add(Vector::All(1), VectorExp<Vector>(minus_y)));
+}
+
 template <typename Vector>
 typename Vector::Type VectorHardSigmoid(typename Vector::Type x) {
   const auto line = Vector::Fma(x, Vector::All(1.0f / 6), Vector::All(0.5f));
@@ -119,13 +125,13 @@ typename Vector::Type VectorGeluTanh(typename Vector::Type x) {
   constexpr float kFactor = 1.5957691f;  // 2 * sqrt(2 / pi)
   const auto cubic = Vector::Mul(Vector::Mul(x, x), Vector::All(-0.044715f * kFactor));
   const auto power = Vector::Mul(x, Vector::Sub(cubic, Vector::All(kFactor)));
-  return Vector::Div(x, Vector::Add(Vector::All(1), VectorExp<Vector>(power)));
+  return VectorTimesSigmoid<Vector>(x, power);
 }
 
 // Applies `last` to `x`. The bounds are those of `kClip`.
 template <typename Vector>
 typename Vector::Type VectorLast(Last last, float low, float high, typename Vector::Type x) {
-  const auto zero = Vector::All(0), one = Vector::All(1);
+  const auto zero = Vector::All(0);
   switch (last) {
     case Last::kNothing:
       return x;
@@ -134,9 +140,9 @@ typename Vector::Type VectorLast(Last last, float low, float high, typename Vect
     case Last::kClip:
       return Vector::Min(Vector::Max(x, Vector::All(low)), Vector::All(high));
     case Last::kSigmoid:
-      return Vector::Div(one, Vector::Add(one, VectorExp<Vector>(Vector::Sub(zero, x))));
+      return VectorTimesSigmoid<Vector>(Vector::All(1), Vector::Sub(zero, x));
     case Last::kSwish:
-      return Vector::Div(x, Vector::Add(one, VectorExp<Vector>(Vector::Sub(zero, x))));
+      return VectorTimesSigmoid<Vector>(x, Vector::Sub(zero, x));
     case Last::kGelu:
       return VectorGelu<Vector>(x);
     case Last::kGeluTanh:

@@ -5,10 +5,9 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "runtime/core/aligned_memory.h"
+#include "runtime/cpu/packed_weight.h"
 #include "runtime/cpu/parallel_loop.h"
 #include "runtime/cpu/scratch.h"
-#include "runtime/cpu/shared_constants.h"
 #include "runtime/cpu/vectors/detect.h"
 #include "runtime/cpu/vectors/last_of.h"
 #include "runtime/cpu/winograd/kernels.h"
@@ -115,7 +114,7 @@ class Conv : public LibraryKernel {
     if (ending_.has_sum) conv_.addend.data = FloatsOf(args_[last - 1]);
     conv_.result.data = FloatsOf(args_[last]);
     if (ending_.has_bias) conv_.bias = FloatsOf(args_[2]);
-    conv_.weights = static_cast<const float*>(weights_.get());
+    conv_.weights = weights_.data();
     const int64_t blocks = (conv_.tiles() + tiles_at_once_ - 1) / tiles_at_once_;
     const int tasks = static_cast<int>(std::min<int64_t>(blocks, std::max(threads_, 1)));
     const int failed = tasks == 1 ? Task(0, 1, this) : RunParallelLoop(Task, this, tasks);
@@ -123,23 +122,11 @@ class Conv : public LibraryKernel {
   }
 
   void Repack() override {
-    const KernelArgument& given = args_[1];
-    const float* windows = FloatsOf(args_[1]);
-    const auto pack = [&](void* to) {
-      Pack(kernels_, windows, conv_.source.channels, conv_.result.channels,
-           static_cast<float*>(to));
-    };
-    if (!given.is_constant) {
-      if (weights_ == nullptr) weights_ = AlignedZeros(weights_bytes_);
-      pack(weights_.get());
-      return;
-    }
-    const size_t nbytes =
-        static_cast<size_t>(conv_.result.channels * conv_.source.channels) * 9 * sizeof(float);
-    const uint64_t hash = given.is_read_only ? 0 : HashOf(windows, nbytes);
-    weights_ = SharedConstants<Form>::Global().Get(
-        windows, hash, Form{conv_.source.channels, conv_.result.channels, kernels_.lanes},
-        weights_bytes_, pack);
+    const int64_t channels = conv_.source.channels, made = conv_.result.channels;
+    weights_.Update(
+        args_[1], static_cast<size_t>(made * channels) * 9 * sizeof(float),
+        Form{channels, made, kernels_.lanes}, weights_bytes_,
+        [&](const float* windows, float* to) { Pack(kernels_, windows, channels, made, to); });
   }
 
   std::string implementation() const override {
@@ -196,7 +183,7 @@ class Conv : public LibraryKernel {
   int64_t tiles_at_once_ = 1;
   size_t weights_bytes_ = 0;
   ScratchNeed scratch_;  // For one task.
-  std::shared_ptr<void> weights_;
+  PackedWeight<Form> weights_;
 };
 
 }  // namespace

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import msgspec
+
 from ..library_op import LibraryOp, kind
 from .matmul import Matmul
 
@@ -23,4 +25,4 @@ def as_row_matmul(op: LibraryOp) -> RowMatmul | None:
     left, right = op.shapes[:2]
     if len(right) != 2 or prod(left) != left[-1]:
         return None
-    return RowMatmul(**{name: getattr(op, name) for name in op.__struct_fields__})
+    return RowMatmul(**msgspec.structs.asdict(op))

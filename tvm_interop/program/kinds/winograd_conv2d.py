@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ..library_op import LibraryOp, kind
 from .conv2d import Conv2d
 
@@ -28,4 +30,4 @@ def as_winograd(op: LibraryOp) -> WinogradConv2d | None:
         return None
     if (op.window.size, op.window.strides, op.groups) != ((3, 3), (1, 1), 1):
         return None
-    return WinogradConv2d(**{name: getattr(op, name) for name in op.__struct_fields__})
+    return WinogradConv2d(**msgspec.structs.asdict(op))

@@ -22,7 +22,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "cli", "cli_models", "cli_tune", "cli_verbs", "interrupted", "options_once",
     ),
     "compiler": (
-        "batch_sizes", "checked_libraries", "compile", "cuda_compile", "cuda_libraries",
+        "batch_sizes", "carried_kernels", "checked_libraries", "compile", "cuda_compile",
+        "cuda_libraries",
         "gpu_prices", "inter_op_schedule", "ios_merge", "joined_names", "kept",
         "kernel_choice", "kernel_tuning",
         "merge_check", "merge_cuda", "new_processes", "pair_attacks", "pair_proofs", "pair_ranges",
@@ -84,7 +85,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "serving_deadlines", "serving_measuring", "serving_observed", "serving_pace",
         "serving_policies", "top", "top_whole",
     ),
-    "session": ("session", "session_background", "session_by_size"),
+    "session": ("known_kernels", "session", "session_background", "session_by_size"),
     "tests": (
         "audit", "code_blocks", "doctests", "environment_page", "house", "install_page", "links",
         "object_files",

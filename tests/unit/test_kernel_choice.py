@@ -14,7 +14,7 @@ import pytest
 
 from tests import nets
 from tvm_interop.compiler.api import Compilation, CompileOptions
-from tvm_interop.compiler.kernel_choice import _laid_out, choose_kernels
+from tvm_interop.compiler.kernel_choice import choose_kernels, laid_out
 from tvm_interop.compiler.provider_choice import fastest_plain, given_to
 from tvm_interop.frontend import load_model
 from tvm_interop.machine.kernel_libraries import blocked_layout, why_missing
@@ -427,7 +427,7 @@ def test_a_timer_tells_a_reference_implementation_from_others() -> None:
     layout = blocked_layout("onednn")
     inner = {program.storage_of(op.outputs[0]) for op in program.operators[:-1]}
     names = [op.name.split("/")[0] for op in program.operators]
-    found = _laid_out(given_to(program, range(len(names)), "onednn"), inner, "onednn", layout)
+    found = laid_out(given_to(program, range(len(names)), "onednn"), inner, "onednn", layout)
     kernels = types.SimpleNamespace()  # No kernel of TVM is needed.
     timer = CpuStageTimer(found, kernels, streams=1)
     model = MeasuredLatency(found, {}, timer)

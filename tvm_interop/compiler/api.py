@@ -25,6 +25,7 @@ from ..measure.measured import Progress, tell
 from ..scheduling import Schedule, options_of
 from .annotate import annotated_schedule
 from .backends import why_not_in_bf16
+from .carried_kernels import kernels_like
 from .compilation import Compilation
 from .input_shapes import (
     Shapes,
@@ -117,7 +118,8 @@ def compile(
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
     options: `time_budget`, the seconds for compiling; `shapes`, a range such as
-        `{"batch": (1, 32)}`, or sizes; `most_sizes`; `fallback`; `winograd`; a scheduler's options.
+        `{"batch": (1, 32)}`, or sizes; `most_sizes`; `fallback`; `winograd`; `like`; a scheduler's
+        options.
 
     Raises
     ------
@@ -133,7 +135,7 @@ def compile(
             f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to; make it"
         )
     time_budget, fallback = options.pop("time_budget", None), options.pop("fallback", True)
-    winograd = options.pop("winograd", True)
+    winograd, like = options.pop("winograd", True), options.pop("like", None)
     ranges, most_sizes = options.pop("shapes", None), options.pop("most_sizes", None)
     model, program = converted(model)
     chosen = schedule or annotated_schedule(model)
@@ -158,6 +160,7 @@ def compile(
         cross_compiler=cross_compiler,
         fallback=fallback,
         winograd=winograd,
+        like=kernels_like(like),
         time_budget=time_budget,
     )
     _check_precision(precision, max_error, keep_f32, inputs)

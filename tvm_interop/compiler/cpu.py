@@ -42,6 +42,7 @@ from ..program.program import Program
 from ..program.storage import Layout
 from ..scheduling.schedules import Schedule
 from .backend import Kernels, Lowered
+from .carried_kernels import with_kernels
 from .checked_kernels import KernelChecker
 from .checked_libraries import LibraryChecker
 from .kernel_choice import choose_in_time
@@ -141,7 +142,8 @@ class CpuBackend:
         lowered = self._lowered(model, input_shapes)
         program = lowered.program
         _check_kept(program, self._options.keep_f32)
-        ships_all = self._options.fallback or not self._options.budget.measures_nothing
+        measures = self._options.like is None and not self._options.budget.measures_nothing
+        ships_all = self._options.fallback or measures
         if self._options.budget.is_limited and ships_all:
             # Build the kernels before the remaining time is divided among the steps, so that no
             # step spends its share on the build.
@@ -161,8 +163,11 @@ class CpuBackend:
             blocked = _blocked_layout(self.providers, self.target)
 
             def choose(program: Program) -> Program:
+                like, winograd = self._options.like, self._options.winograd and own_kernels
+                if like is not None:
+                    return with_kernels(like, program, self.providers, blocked, winograd=winograd)
                 chosen = choose_in_time(program, self.providers, latency_of, budget, blocked)
-                if not self._options.winograd or not own_kernels:
+                if not winograd:
                     return chosen
                 return with_winograd(chosen, latency_of, budget)
 
@@ -232,6 +237,8 @@ class CpuBackend:
         kept = kept_beside(self._options.latency_db, self._options.fresh)
         budget = self._options.budget
         library_checker = LibraryChecker(as_written, kept, self._options.progress, budget)
+        if self._options.like is not None:
+            library_checker.is_known_right = self._options.like.is_known_right
         write_out: Any = VectorizeMath()
         kernels = Kernels(
             program.kernels,

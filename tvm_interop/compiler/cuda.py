@@ -360,6 +360,8 @@ def _refuse_options_for_cpus(options: CompileOptions) -> None:
         )
     if options.tuning_records is not None:
         raise InputError("tuning records are of kernels for a CPU; leave `tuning_records` out")
+    if options.like is not None:
+        raise InputError("`like` is for CPUs: kernels for a GPU are chosen anew; leave `like` out")
 
 
 def _providers(options: CompileOptions) -> tuple[tuple[str, ...], bool]:

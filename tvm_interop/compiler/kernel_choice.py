@@ -62,7 +62,7 @@ def choose_kernels(
         if not costs.free:
             continue
         labels = cheapest_labels(costs.free, costs.pairs(), costs.equal)
-        return _laid_out(chosen, {v for v in labels if labels[v] == 1}, library, blocked)
+        return laid_out(chosen, {v for v in labels if labels[v] == 1}, library, blocked)
     return chosen
 
 
@@ -99,8 +99,8 @@ def choose_in_time(
     library = next(name for name in providers if name != TVM)
     able = [i for i, op in enumerate(program.operators) if can_run(library, op)]
     block = block_of(blocked)
-    free = _blockable(program, able, _of_any_layout(program, block), block)
-    return _laid_out(chosen, free, library, blocked)
+    free = blockable(program, able, of_any_layout(program, block), block)
+    return laid_out(chosen, free, library, blocked)
 
 
 _CLEARLY_FASTER = 0.95
@@ -132,8 +132,8 @@ class _LayoutCosts:
         self._program, self._plain = program, plain
         self._library_ops = [i for i, op in enumerate(program.operators) if can_run(library, op)]
         block = block_of(layout)
-        self._elementwise = _of_any_layout(program, block)
-        self.free = _blockable(program, self._library_ops, self._elementwise, block)
+        self._elementwise = of_any_layout(program, block)
+        self.free = blockable(program, self._library_ops, self._elementwise, block)
         self.equal = [
             (self._roots(i)[0], root)
             for i in self._elementwise
@@ -141,7 +141,7 @@ class _LayoutCosts:
             if root in self.free
         ]
         self._ops = [i for i in self._library_ops if self.free.intersection(self._roots(i))]
-        blocked = _laid_out(given_to(plain.program, self._ops, library), self.free, library, layout)
+        blocked = laid_out(given_to(plain.program, self._ops, library), self.free, library, layout)
         latency = latency_of(blocked)
         hopeless = {i for i in self._ops if is_hopeless(latency, blocked.operators[i], i)}
         measured = [i for i in self._ops if i not in hopeless]
@@ -149,7 +149,7 @@ class _LayoutCosts:
         self._blocked_us = dict(zip(measured, times_us.tolist(), strict=True))
         self._blocked_us |= dict.fromkeys(hopeless, _NEVER_US)
         self._reorder_us = _reorder_us(
-            [program.values[v] for i in self._ops for v in _images(program.operators[i])],
+            [program.values[v] for i in self._ops for v in images_of(program.operators[i])],
             library,
             latency_of,
             program,
@@ -161,7 +161,7 @@ class _LayoutCosts:
         return [cost for i in self._ops for cost in self._costs_of(i)]
 
     def _roots(self, op: int) -> list[int]:
-        return [self._program.storage_of(v) for v in _images(self._program.operators[op])]
+        return [self._program.storage_of(v) for v in images_of(self._program.operators[op])]
 
     def _costs_of(self, i: int) -> Iterable[PairCost]:
         """The costs of an operator, as a function of the layouts of pairs of its tensors.
@@ -169,7 +169,7 @@ class _LayoutCosts:
         The operator's data and output are one pair. Each tensor that the operator adds to its
         result forms a pair with the output.
         """
-        data, *added, output = _images(self._program.operators[i])
+        data, *added, output = images_of(self._program.operators[i])
         blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
@@ -193,7 +193,7 @@ class _LayoutCosts:
         return self._reorder_us[known.shape, known.dtype]
 
 
-def _blockable(
+def blockable(
     program: Program, library_ops: Sequence[int], elementwise: Sequence[int], block: int
 ) -> set[int]:
     """The values that may be blocked, with `block` channels in a block.
@@ -206,13 +206,13 @@ def _blockable(
     fixed.update(program.weights)
     for i, op in enumerate(program.operators):
         touched = {*op.inputs, *op.outputs}
-        images = set(_images(op)) if i in flexible else set()
+        images = set(images_of(op)) if i in flexible else set()
         fixed.update(program.storage_of(v) for v in touched - images)
     for v, value in enumerate(program.values):
         root = program.values[program.storage_of(v)]
         if not _fits_blocks(value, root, block):
             fixed.add(program.storage_of(v))
-    alike = [{program.storage_of(v) for v in _images(program.operators[i])} for i in elementwise]
+    alike = [{program.storage_of(v) for v in images_of(program.operators[i])} for i in elementwise]
     while plain := {v for roots in alike if roots & fixed for v in roots - fixed}:
         fixed |= plain
     return {v for v, value in enumerate(program.values) if value.alias_of is None} - fixed
@@ -236,7 +236,7 @@ def _fits_blocks(value: Value, root: Value, block: int) -> bool:
     return value.shape[2:] == root.shape[2:] and value.shape[0] == root.shape[0] == 1 and whole
 
 
-def _images(op: Operator) -> list[int]:
+def images_of(op: Operator) -> list[int]:
     """The tensors of an operator that may be blocked.
 
     These are, in this order, the operator's data, the tensors that it adds to its result, and its
@@ -248,7 +248,7 @@ def _images(op: Operator) -> list[int]:
     return [values[argument] for argument in op.description.may_be_blocked]
 
 
-def _of_any_layout(program: Program, block: int) -> list[int]:
+def of_any_layout(program: Program, block: int) -> list[int]:
     """The element-wise operators that can run in any layout; see `_any_layout`."""
     return [i for i in range(len(program.operators)) if _any_layout(program, i, block)]
 
@@ -277,7 +277,7 @@ _ELEMENTWISE = 0
 """The value of `kElemWise`, TVM's pattern of element-wise operators."""
 
 
-def _laid_out(program: Program, blocked: Iterable[int], library: str, layout: Layout) -> Program:
+def laid_out(program: Program, blocked: Iterable[int], library: str, layout: Layout) -> Program:
     """Return `program` with layout `layout` for the values whose ids are in `blocked`.
 
     `library` runs the operators that touch these values.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..artifact.chosen_kernels import ChosenKernels
 from ..errors import InputError
 from ..latency import LatencyModel, Link
 from ..machine.target_text import read_target
@@ -65,6 +66,8 @@ class CompileOptions:
         run, and a plan with these kernels for machines without the libraries.
     winograd: for a CPU: whether convolutions with filters of 3x3 and strides of 1 are computed by
         Winograd's algorithm where that is faster (see `docs/numbers.rst`).
+    like: for a CPU: the kernels and layouts to use; they were chosen for the same model at other
+        shapes of its inputs. None measures which kernels are the fastest.
     time_budget: seconds that the compilation may take; None for no limit. The time begins when this
         object is made. `dataclasses.replace` does not begin it again.
     """
@@ -88,6 +91,7 @@ class CompileOptions:
     cross_compiler: str | None = None
     fallback: bool = True
     winograd: bool = True
+    like: ChosenKernels | None = None
     time_budget: float | TimeBudget | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import prod
 
@@ -41,11 +42,7 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
     """
     if budget.measures_nothing:
         return program
-    candidates = {
-        i: kind
-        for i, op in enumerate(program.operators)
-        if (kind := _candidate(program, op)) is not None
-    }
+    candidates = _candidates(program)
     if not candidates:
         return program
     given = _given(program, candidates)
@@ -64,6 +61,22 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
         return program
     taken = [i for i, slower in zip(operators, is_slower, strict=True) if not slower]
     return _given(program, {i: candidates[i] for i in taken})
+
+
+def by_winograd(program: Program, names: Collection[str]) -> Program:
+    """Let Winograd's algorithm compute the convolutions of these names that it suits.
+
+    Nothing is measured. Names of other operators have no effect.
+    """
+    candidates = _candidates(program).items()
+    named = {i: kind for i, kind in candidates if program.operators[i].name in names}
+    return _given(program, named)
+
+
+def _candidates(program: Program) -> dict[int, WinogradConv2d]:
+    """The descriptions for Winograd's algorithm of the operators that it suits, by their index."""
+    found = ((i, _candidate(program, op)) for i, op in enumerate(program.operators))
+    return {i: kind for i, kind in found if kind is not None}
 
 
 def _candidate(program: Program, op: Operator) -> WinogradConv2d | None:

@@ -302,11 +302,11 @@ class Traits:
         if self.rounds_to_integers and self.below is not None:
             # A rounded float may be an index, so large and special floats are not tried.
             return ("ordinary",)
+        if self.is_made_by_hand:
+            return ("small",) if self.operations > _LONGEST else ("small", "small")
         if self.operations > _LONGEST:
             return ("ordinary",)
         special: Kind = "infinite" if self.has_extremes else "special"
-        if self.is_made_by_hand:
-            return ("small", "small")
         if self.operations > _LONG:
             return (special, "ordinary")
         return (special, "denormal", "large", "ordinary")

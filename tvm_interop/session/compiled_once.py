@@ -15,6 +15,7 @@ from ..artifact.artifact import Artifact
 from ..errors import CannotFillUpError
 from ..scheduling.registry import is_own
 from .kept_artifacts import KeptArtifacts, kept_artifacts, key_of
+from .known_kernels import KnownKernels, carried_options, may_carry
 from .source import OF_TORCH, Source, require_compiler
 
 _LOG = logging.getLogger("tvm_interop")
@@ -34,6 +35,8 @@ class Order(NamedTuple):
         too. Empty if the user gave these shapes among the options.
     kept: the store of artifacts; None if the artifact is not stored.
     key: the artifact's key in the store; "" without a store.
+    any_shapes: the key of what is stored for the same model and options with any `shapes`; ""
+        without a store.
     """
 
     source: Source
@@ -41,6 +44,7 @@ class Order(NamedTuple):
     shapes: dict[str, tuple[int, ...]]
     kept: KeptArtifacts | None
     key: str
+    any_shapes: str
 
     def found(self) -> Artifact | None:
         """Return the stored artifact; None if there is none, or if `fresh` forbids its use.
@@ -67,8 +71,46 @@ class Order(NamedTuple):
         is_fresh = bool(self.options.get("fresh"))
         return self.kept is not None and not is_fresh and self.kept.has(self.source.name, self.key)
 
-    def compiled(self) -> Artifact:
+    def for_new_shapes(self) -> Artifact:
+        """Return an artifact for shapes that were not compiled in full.
+
+        If kernels are known for other shapes of about the same size, the artifact has these
+        kernels: it is found if it was stored, or compiled without measurements. Otherwise the model
+        is compiled in full, and its kernels are known from then on.
+
+        Raises
+        ------
+        UnsupportedModelError, InputError, ScheduleError, DeviceError
+            The same cases as for `compile`.
+        """
+        if self._known is None:
+            return self.compiled()
+        options = carried_options(self.options)
+        key = _key(self.source, self.kept, {**options, "like": True})
+        carried = self._replace(options=options, key=key)
+        found = carried.found()
+        if found is not None:
+            return found
+        known = self._known.nearest(self.shapes)
+        if known is None:
+            return self.compiled()
+        how = f"with the kernels that were chosen for {known.shapes}"
+        return carried.compiled(how, like=known.kernels)
+
+    @property
+    def _known(self) -> KnownKernels | None:
+        """The kernels for other shapes; None if these options forbid to use such kernels."""
+        if self.kept is None or not self.shapes or not may_carry(self.options):
+            return None
+        return KnownKernels(self.kept, self.source.name, self.any_shapes)
+
+    def compiled(self, how: str = "which takes a while", **more: Any) -> Artifact:
         """Compile the model and store the artifact. The logger reports both steps.
+
+        Parameters
+        ----------
+        how: the end of the message that tells of the beginning.
+        more: options for `compile` beside those of the order.
 
         Raises
         ------
@@ -79,10 +121,12 @@ class Order(NamedTuple):
         from ..compiler.api import compile
 
         name = self.source.name
-        _LOG.warning("compiling `%s`%s, which takes a while", name, self.told)
+        _LOG.warning("compiling `%s`%s, %s", name, self.told, how)
         began = time.monotonic()
         with self._refusal_kept():
-            artifact = compile(self.source.model, **self.options)
+            artifact = compile(self.source.model, **self.options, **more)
+        if self._known is not None and not more:
+            self._known.add(self.shapes, artifact)
         path = None if self.kept is None else self.kept.keep(name, self.key, artifact)
         where = f"kept as `{path}`" if path else "not kept"
         _LOG.warning("compiled `%s` in %.0f s, %s", name, time.monotonic() - began, where)
@@ -109,7 +153,9 @@ class Order(NamedTuple):
             "compiling `%s`%s quickly; it is compiled whole in the background", name, self.told
         )
         began = time.monotonic()
-        quick = {**self.options, "time_budget": 0, "fallback": False, "out": None}
+        known = None if self._known is None else self._known.nearest(self.shapes)
+        like = None if known is None else known.kernels
+        quick = {**self.options, "time_budget": 0, "fallback": False, "like": like, "out": None}
         with self._refusal_kept():
             artifact = compile(self.source.model, **quick)
         _LOG.info("compiled `%s` quickly, in %.1f s", name, time.monotonic() - began)
@@ -146,13 +192,22 @@ def order_of(
     options: the options for `compile`. With `fresh`, a stored artifact is not used.
     shapes: the shapes of further inputs, by name. They override `input_shapes` of `options`.
     """
-    options = dict(options)
+    options, shapes = dict(options), dict(shapes or {})
     if shapes:
         options["input_shapes"] = {**(options.get("input_shapes") or {}), **shapes}
     can_be_kept = source.digest is not None and _tell_all(options)
     kept = kept_artifacts(options.get("latency_db")) if can_be_kept else None
-    key = "" if kept is None else key_of(str(source.digest), _in_order(_counted(options)))
-    return Order(source, options, dict(shapes or {}), kept, key)
+    key = _key(source, kept, options)
+    if not shapes:
+        return Order(source, options, shapes, kept, key, "")
+    others = {n: shape for n, shape in options["input_shapes"].items() if n not in shapes}
+    any_shapes = _key(source, kept, {**options, "input_shapes": others})
+    return Order(source, options, shapes, kept, key, any_shapes)
+
+
+def _key(source: Source, kept: KeptArtifacts | None, options: Mapping[str, Any]) -> str:
+    """The key of an artifact of `source` in the store; "" without a store."""
+    return "" if kept is None else key_of(str(source.digest), _in_order(_counted(options)))
 
 
 def compiled_once(

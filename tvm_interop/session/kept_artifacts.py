@@ -31,6 +31,8 @@ _LOG = logging.getLogger("tvm_interop")
 _FOLDER = "artifacts"
 _REFUSED = ".refused.json"
 """Suffix of a file that says why a model cannot be compiled for ranges of sizes."""
+_KERNELS = ".kernels.json"
+"""Suffix of a file that lists the kernels that were chosen for a model, by its inputs' shapes."""
 _LOCK = ".compiling"
 """The file that is locked by the process that compiles in the background."""
 MAX_BYTES = 8 << 30
@@ -113,12 +115,30 @@ class KeptArtifacts:
 
     def keep_refusal(self, name: str, key: str, error: CannotFillUpError) -> None:
         """Store the error of a compilation for ranges of sizes, so that later sessions find it."""
+        told = json.dumps({"why": error.why, "advice": error.advice})
+        self._write_small(self.path_of(name, key).with_suffix(_REFUSED), told.encode())
+
+    def find_kernels(self, name: str, key: str) -> bytes | None:
+        """Return the stored list of chosen kernels (see `KnownKernels`); None if there is none."""
+        path = self.path_of(name, key).with_suffix(_KERNELS)
+        if not path.is_file() or why_not_trusted(path) is not None:
+            return None
+        try:
+            return path.read_bytes()
+        except OSError:
+            return None  # Another process may have deleted the file.
+
+    def keep_kernels(self, name: str, key: str, entries: bytes) -> None:
+        """Store a list of chosen kernels."""
+        self._write_small(self.path_of(name, key).with_suffix(_KERNELS), entries)
+
+    def _write_small(self, path: Path, data: bytes) -> None:
+        """Write a file that is of use, but not needed: failures are ignored."""
         if why_not_trusted(self.folder) is None:
             with contextlib.suppress(OSError):
                 make_own_folder(self.folder)
-                with replacing(self.path_of(name, key).with_suffix(_REFUSED)) as temporary:
-                    told = {"why": error.why, "advice": error.advice}
-                    Path(temporary).write_text(json.dumps(told))
+                with replacing(path) as temporary:
+                    Path(temporary).write_bytes(data)
 
     @contextlib.contextmanager
     def one_at_a_time(self) -> Iterator[None]:

@@ -392,7 +392,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         """Return the artifact to run now, and whether it was compiled without measurements."""
         found = order.found()
         if self._background is None:
-            return found or order.compiled(), False
+            return found or order.for_new_shapes(), False
         if found is None:
             return order.compiled_quickly(), True
         self._background.note_whole(order)

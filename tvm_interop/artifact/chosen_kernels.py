@@ -1,0 +1,85 @@
+"""The kernels and layouts that were chosen for a model, without the shapes of its tensors."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import InputError
+from ..program.kinds.winograd_conv2d import WinogradConv2d
+from ..program.program import Operator
+from .artifact import Artifact
+
+
+class ChosenKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The kernel of an operator.
+
+    Attributes
+    ----------
+    library: the library that runs the operator; None for TVM's kernel.
+    by_winograd: whether the operator is a convolution by Winograd's algorithm.
+    is_blocked: whether the operator's result has a blocked layout.
+    """
+
+    library: str | None
+    by_winograd: bool
+    is_blocked: bool
+
+
+class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The kernels and layouts that were chosen for a model at some shapes of its inputs.
+
+    Which kernel is the fastest changes little between sizes that are not far apart. So the choice
+    can be used at other sizes, where nothing is measured then.
+
+    Attributes
+    ----------
+    chosen: the kernel of each operator, by the operator's name.
+    are_checked: whether the kernels of libraries were checked at those shapes.
+    """
+
+    chosen: dict[str, ChosenKernel]
+    are_checked: bool
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> ChosenKernels:
+        """Return the kernels of an artifact.
+
+        Raises
+        ------
+        InputError
+            The artifact is for GPUs.
+        """
+        if artifact.is_for_gpus:
+            raise InputError(
+                "`like` is an artifact for GPUs, and only kernels for CPUs can be used at other "
+                "shapes: leave `like` out"
+            )
+        plan, manifest = artifact.plan, artifact.manifest
+        chosen = {
+            op.whole: ChosenKernel(
+                op.library,
+                isinstance(op.description, WinogradConv2d),
+                plan.values[plan.root_of(op.outputs[0])].layout != "plain",
+            )
+            for op in plan.operators
+        }
+        check = manifest.kernel_check
+        return cls(chosen, check is not None and check.unchecked is None and not manifest.not_tried)
+
+    def is_known_right(self, op: Operator) -> bool:
+        """Whether the library's kernel of `op` need not be checked again at the shapes of `op`.
+
+        This holds for an operator that takes long to check, if the kernel that was chosen for it at
+        the other shapes was checked there. Short checks are made again.
+        """
+        chosen = self.chosen.get(op.name)
+        return (
+            self.are_checked
+            and chosen is not None
+            and chosen.library == op.library
+            and op.flops > _LONG
+        )
+
+
+_LONG = 10_000_000
+"""A kernel with more operations than this takes more than some milliseconds to check."""

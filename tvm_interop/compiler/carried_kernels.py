@@ -1,0 +1,106 @@
+"""Gives a model the kernels that were chosen for it at other shapes of its inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ..artifact.artifact import Artifact, load
+from ..artifact.chosen_kernels import ChosenKernels
+from ..errors import InputError
+from ..machine.kernel_libraries import TVM
+from ..program.program import Program
+from ..program.storage import Layout, block_of
+from .kernel_choice import blockable, images_of, laid_out, of_any_layout
+from .provider_choice import can_run, given_to
+from .winograd_choice import by_winograd
+
+
+def with_kernels(
+    kernels: ChosenKernels,
+    program: Program,
+    providers: Sequence[str],
+    blocked: Layout,
+    *,
+    winograd: bool,
+) -> Program:
+    """Give each operator of `program` the kernel that was chosen for the operator of its name.
+
+    If there is none, or if its library cannot run the operator at these shapes, the operator gets
+    the kernel of the first library that can run it. A tensor has a blocked layout if it had one,
+    and if every operator that touches it can work with this layout.
+
+    Parameters
+    ----------
+    kernels: the kernels, which were chosen at other shapes.
+    program: the program, whose operators have TVM's kernels.
+    providers: the names of the available providers, at least one of them a library.
+    blocked: the layout of blocked tensors.
+    winograd: whether convolutions may be computed by Winograd's algorithm.
+    """
+    chosen = kernels.chosen
+    libraries = [name for name in providers if name != TVM]
+    for name in libraries:
+        wanted = [
+            i
+            for i, op in enumerate(program.operators)
+            if op.name in chosen and chosen[op.name].library == name and can_run(name, op)
+        ]
+        program = given_to(program, wanted, name)
+    for name in libraries:
+        others = [
+            i
+            for i, op in enumerate(program.operators)
+            if op.library is None
+            and not (op.name in chosen and chosen[op.name].library is None)
+            and can_run(name, op)
+        ]
+        program = given_to(program, others, name)
+    first = libraries[0]
+    program = laid_out(program, _blocked(kernels, program, first, blocked), first, blocked)
+    if not winograd:
+        return program
+    return by_winograd(program, {name for name, kernel in chosen.items() if kernel.by_winograd})
+
+
+def _blocked(kernels: ChosenKernels, program: Program, library: str, blocked: Layout) -> set[int]:
+    """The values that get a blocked layout, because they had one and can have it here."""
+    block = block_of(blocked)
+    alike = of_any_layout(program, block)
+    able = [i for i, op in enumerate(program.operators) if can_run(library, op)]
+    had = {
+        program.storage_of(op.outputs[0])
+        for op in program.operators
+        if op.name in kernels.chosen and kernels.chosen[op.name].is_blocked
+    }
+    found = had & blockable(program, able, alike, block)
+    # An element-wise operator works on tensors of one layout.
+    groups = [{program.storage_of(v) for v in images_of(program.operators[i])} for i in alike]
+    while plain := {v for roots in groups if roots - found for v in roots & found}:
+        found -= plain
+    return found
+
+
+def kernels_like(given: object) -> ChosenKernels | None:
+    """The kernels that the option `like` of `compile` asks for; None if nothing was given.
+
+    Parameters
+    ----------
+    given: an artifact or its path, `ChosenKernels`, or None.
+
+    Raises
+    ------
+    InputError
+        `given` is something else, or it is for GPUs.
+    ArtifactError
+        The file is not an artifact.
+    """
+    if given is None or isinstance(given, ChosenKernels):
+        return given
+    if isinstance(given, str | os.PathLike):
+        given = load(given)
+    if not isinstance(given, Artifact):
+        raise InputError(
+            f"`like` is a `{type(given).__name__}`: give an artifact of the same model, or its path"
+        )
+    return ChosenKernels.of(given)

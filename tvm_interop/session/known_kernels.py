@@ -1,0 +1,117 @@
+"""Compiles a model for new input shapes with the kernels that were chosen for other shapes.
+
+After a complete compilation, a session stores which kernels were chosen, by the shapes of the
+inputs. For new shapes of about the same size, the same kernels are used. Then nothing is measured,
+and the session answers after seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..artifact.chosen_kernels import ChosenKernels
+
+if TYPE_CHECKING:
+    from ..artifact.artifact import Artifact
+    from .kept_artifacts import KeptArtifacts
+
+_FAR = 8.0
+"""Kernels are not used for inputs that have more than this many times as many elements as the
+inputs that the kernels were chosen for, or as few."""
+_MOST = 16
+"""For how many shapes the kernels of a model are stored. The oldest entries are dropped."""
+_OPTIONS = frozenset(
+    {
+        "fallback", "input_shapes", "latency_db", "progress", "providers", "scheduler", "streams",
+        "target", "threads", "time_budget", "winograd",
+    }
+)  # fmt: skip
+"""The options of `compile` with which kernels are used at other shapes. Other options, such as a
+precision or a scheduler's options, ask for measurements at each shape."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shapes of inputs, by name."""
+
+
+class KernelsForShapes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The kernels that were chosen for a model at the shapes `shapes` of its inputs."""
+
+    shapes: dict[str, tuple[int, ...]]
+    kernels: ChosenKernels
+
+
+class KnownKernels:
+    """The stored kernels of one model, compiled with the same options for several shapes."""
+
+    def __init__(self, kept: KeptArtifacts, name: str, key: str) -> None:
+        """Remember where the kernels are stored.
+
+        Parameters
+        ----------
+        kept: the store of artifacts.
+        name: the model's name.
+        key: a key for the model and the options, without the shapes.
+        """
+        self._kept, self._name, self._key = kept, name, key
+
+    def nearest(self, shapes: Shapes) -> KernelsForShapes | None:
+        """Return the kernels for the nearest shapes; None if all shapes are too far away.
+
+        The distance is the factor by which the number of elements of an input differs. Of several
+        inputs the one that differs most counts. Ties: the kernels that were stored last.
+        """
+        near = [(_distance(each.shapes, shapes), -i, each) for i, each in enumerate(self._all())]
+        near = [found for found in near if found[0] <= _FAR]
+        return min(near, key=lambda found: found[:2])[2] if near else None
+
+    def add(self, shapes: Shapes, artifact: Artifact) -> None:
+        """Store the kernels of `artifact`, which was compiled in full for these shapes."""
+        new = KernelsForShapes(dict(shapes), ChosenKernels.of(artifact))
+        entries = [*(each for each in self._all() if each.shapes != new.shapes), new]
+        self._kept.keep_kernels(self._name, self._key, msgspec.json.encode(entries[-_MOST:]))
+
+    def _all(self) -> list[KernelsForShapes]:
+        stored = self._kept.find_kernels(self._name, self._key)
+        if stored is None:
+            return []
+        try:
+            return msgspec.json.decode(stored, type=list[KernelsForShapes])
+        except msgspec.MsgspecError:
+            return []  # The file is damaged. The next complete compilation writes it again.
+
+
+def _distance(one: Shapes, other: Shapes) -> float:
+    if one.keys() != other.keys():
+        return math.inf
+    factors = [max(math.prod(one[n]), 1) / max(math.prod(other[n]), 1) for n in one]
+    return max((max(factor, 1 / factor) for factor in factors), default=1.0)
+
+
+def may_carry(options: Mapping[str, Any]) -> bool:
+    """Whether kernels of other shapes may be used with these options for `compile`."""
+    target = options.get("target", "llvm")
+    return (
+        not options.get("fresh")
+        and {name for name in options if name != "fresh"} <= _OPTIONS
+        and isinstance(target, str)
+        and target.startswith("llvm")
+        and options.get("time_budget") != 0
+    )
+
+
+def carried_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options to compile with the kernels of other shapes; only `like` is missing.
+
+    Without a given scheduler the model runs sequentially, because to search for a schedule and to
+    check it takes longer than everything else together.
+    """
+    scheduler = options.get("scheduler", "auto")
+    return {
+        "fallback": False,
+        **options,
+        "scheduler": "sequential" if scheduler == "auto" else scheduler,
+    }

@@ -11,6 +11,7 @@ namespace tvm_interop {
 namespace {
 
 constexpr uint8_t kSlack = 0xa5;
+constexpr size_t kLarge = size_t{4} << 20;
 constexpr const char* kNoMemory =
     "there is not enough memory for the check of a kernel; free memory, or raise its limit "
     "(`ulimit -v`)";
@@ -20,7 +21,16 @@ size_t PageSize() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 }  // namespace
 
 FencedMemory::FencedMemory(size_t nbytes, size_t alignment, Place place, uint8_t fill)
-    : nbytes_(nbytes) {
+    : FencedMemory(nbytes, alignment, place) {
+  std::memset(data_, fill, nbytes);
+}
+
+FencedMemory::FencedMemory(const void* contents, size_t nbytes, size_t alignment, Place place)
+    : FencedMemory(nbytes, alignment, place) {
+  std::memcpy(data_, contents, nbytes);
+}
+
+FencedMemory::FencedMemory(size_t nbytes, size_t alignment, Place place) : nbytes_(nbytes) {
   const size_t page = PageSize();
   const size_t inside = std::max<size_t>((nbytes + page - 1) / page, 1) * page;
   mapped_nbytes_ = inside + 2 * page;
@@ -33,10 +43,13 @@ FencedMemory::FencedMemory(size_t nbytes, size_t alignment, Place place, uint8_t
     munmap(mapped_, mapped_nbytes_);
     throw std::runtime_error(kNoMemory);
   }
+#ifdef MADV_HUGEPAGE
+  // With large pages the system has far fewer pages to provide. It may refuse them.
+  if (inside >= kLarge) madvise(begin, inside, MADV_HUGEPAGE);
+#endif
   const size_t last = (inside - nbytes) / alignment * alignment;
   data_ = place == Place::kAfterFence ? begin : begin + last;
   std::memset(begin, kSlack, data_ - begin);
-  std::memset(data_, fill, nbytes);
   std::memset(data_ + nbytes, kSlack, begin + inside - (data_ + nbytes));
 }
 

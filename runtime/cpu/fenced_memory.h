@@ -18,6 +18,8 @@ class FencedMemory {
   // Allocates the memory and sets all bytes of the tensor to `fill`. Throws std::runtime_error if
   // the system cannot provide the memory.
   FencedMemory(size_t nbytes, size_t alignment, Place place, uint8_t fill);
+  // Does the same, but copies the bytes of the tensor from `contents`.
+  FencedMemory(const void* contents, size_t nbytes, size_t alignment, Place place);
   ~FencedMemory();
   FencedMemory(const FencedMemory&) = delete;
   FencedMemory& operator=(const FencedMemory&) = delete;
@@ -32,6 +34,9 @@ class FencedMemory {
   bool Encloses(const void* address) const;
 
  private:
+  // Allocates the memory and writes the pattern of the slack.
+  FencedMemory(size_t nbytes, size_t alignment, Place place);
+
   uint8_t* mapped_;
   size_t mapped_nbytes_;
   uint8_t* data_;

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cpu/caught_fault.h"
@@ -37,11 +38,13 @@ class FencedArguments {
                   FencedMemory::Place place, uint8_t fill)
       : num_inputs_(inputs.size()) {
     for (const ffi::Tensor& tensor : inputs) {
-      Add(tensor, place, fill);
-      std::memcpy(memory_.back()->data(), tensor.data_ptr(), memory_.back()->nbytes());
+      Add(tensor,
+          std::make_unique<FencedMemory>(tensor.data_ptr(), Size(tensor), kTensorAlignment, place));
       memory_.back()->ForbidWrites();
     }
-    for (const ffi::Tensor& tensor : outputs) Add(tensor, place, fill);
+    for (const ffi::Tensor& tensor : outputs) {
+      Add(tensor, std::make_unique<FencedMemory>(Size(tensor), kTensorAlignment, place, fill));
+    }
     for (DLTensor& header : headers_) packed_.emplace_back(&header);
   }
 
@@ -68,6 +71,10 @@ class FencedArguments {
   }
 
  private:
+  static size_t Size(const ffi::Tensor& tensor) {
+    return ffi::GetDataSize(*tensor.GetDLTensorPtr());
+  }
+
   void CopyOutputs(const ffi::Array<ffi::Tensor>& outputs) const {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const FencedMemory& memory = *memory_.at(num_inputs_ + i);
@@ -102,13 +109,11 @@ class FencedArguments {
     return "touches memory outside of its tensors";
   }
 
-  void Add(const ffi::Tensor& tensor, FencedMemory::Place place, uint8_t fill) {
-    const DLTensor* given = tensor.GetDLTensorPtr();
-    memory_.push_back(
-        std::make_unique<FencedMemory>(ffi::GetDataSize(*given), kTensorAlignment, place, fill));
-    headers_.push_back(*given);
-    headers_.back().data = memory_.back()->data();
+  void Add(const ffi::Tensor& tensor, std::unique_ptr<FencedMemory> memory) {
+    headers_.push_back(*tensor.GetDLTensorPtr());
+    headers_.back().data = memory->data();
     headers_.back().byte_offset = 0;
+    memory_.push_back(std::move(memory));
   }
 
   std::string Name(size_t i) const {

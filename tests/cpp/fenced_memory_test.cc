@@ -60,6 +60,16 @@ TEST_CASE(InputsCanBeKeptFromWrites) {
   CHECK(Bytes(memory)[0] == 7);
 }
 
+TEST_CASE(LargeMemoryHoldsItsContentsBetweenFences) {
+  const std::vector<uint8_t> contents(size_t{5} << 20, 3);
+  for (const Place place : {Place::kAfterFence, Place::kBeforeFence}) {
+    const FencedMemory memory(contents.data(), contents.size(), 64, place);
+    CHECK(std::memcmp(memory.data(), contents.data(), contents.size()) == 0);
+    CHECK(memory.SlackIsIntact());
+    CHECK(Write(place == Place::kAfterFence ? Bytes(memory) - 1 : Bytes(memory) + contents.size()));
+  }
+}
+
 TEST_CASE(ADivisionByZeroIsCaught) {
   const auto fault = RunCatchingFaults([&] { raise(SIGFPE); });
   CHECK(fault && fault->signal == SIGFPE);

@@ -16,6 +16,7 @@ import tvm_interop
 from tests.nets import Net
 from tvm_interop import Artifact, ArtifactError, InputError
 from tvm_interop.artifact.chosen_kernels import ChosenKernel, ChosenKernels
+from tvm_interop.compiler import checked_kernels
 from tvm_interop.machine.kernel_libraries import library_version
 from tvm_interop.measure.measured import MeasuredLatency
 
@@ -136,6 +137,31 @@ def test_the_checks_of_large_kernels_are_not_repeated(donor: Artifact) -> None:
         assert check is not None
         assert check.libraries == count
         assert check.checked > 0  # TVM's kernels are always checked.
+
+
+def test_a_shorter_check_does_not_count_as_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the kernels of other shapes, large kernels of TVM are not tried on special numbers."""
+    monkeypatch.setattr(checked_kernels, "LONG", 0)
+    monkeypatch.setenv("TVM_INTEROP_KEPT", str(tmp_path))
+    tried: list[Any] = []
+    usual = checked_kernels.find_faults
+
+    def find_faults(kernels: Any, count: Any = None) -> Any:
+        tried.extend(kernel.kinds for kernel in kernels)
+        return usual(kernels, count)
+
+    monkeypatch.setattr(checked_kernels, "find_faults", find_faults)
+    checked = compiled(size=16, providers=["onednn"])
+    unchecked = compiled(size=16, time_budget=0)
+    tried.clear()
+    for like, kinds in (
+        (checked, [("ordinary", "small")]), (checked, []), (unchecked, [()]), (unchecked, []),
+    ):  # fmt: skip
+        compiled(like, 17)
+        assert tried == kinds
+        tried.clear()
 
 
 def test_a_gpu_is_refused(donor: Artifact) -> None:

@@ -23,7 +23,8 @@ from .._native.kernels import load_kernels, load_kernels_from
 from ..artifact.manifest import KernelCheck
 from ..errors import ExecutionError
 from ..kernels.build import Count, build_kernels, divisible_kernels, kernel_hashes
-from ..kernels.check import Checked, Findings, find_faults, operations_of
+from ..kernels.check import LONG, Checked, Findings, find_faults, operations_of
+from ..kernels.edge_data import Kind
 from ..kernels.numpy_kernel import NumpyKernel
 from ..kernels.reference import reference_target
 from ..machine.cpu_target import NOT_THIS_CPU, runs_here
@@ -127,7 +128,7 @@ class KernelChecker:
         alike = {name: f"{before[name]}:{digest}" for name, digest in hashes.items()}
         # The machine code depends not only on a kernel's own code, but also on versions and
         # options, which `context` names.
-        context = kernels_key({})
+        context = kernels_key({}) + (_SHORTER if self._were_checked else "")
         key = json.dumps([_VERSION, context, sorted(alike.values())])
         if self.budget.measures_nothing:
             kept = None
@@ -221,6 +222,19 @@ class KernelChecker:
         )
         return nbytes > _MOST_BYTES or self._operations[name] > _MOST
 
+    def _kinds(self, name: str) -> Sequence[Kind]:
+        """The kinds of numbers that a kernel is tried on; empty for all that suit it.
+
+        Large kernels that were checked at other shapes are not tried on special numbers again.
+        """
+        is_long = self._operations[name] > LONG
+        return ("ordinary", "small") if self._were_checked and is_long else ()
+
+    @property
+    def _were_checked(self) -> bool:
+        """Whether the model's kernels were checked at other shapes."""
+        return self.libraries.like is not None and self.libraries.like.are_checked
+
     def _target_of_reference(self, name: str) -> Any:
         return reference_target(0 if self._operations[name] < _SHORT else 1)
 
@@ -261,6 +275,7 @@ class KernelChecker:
                         reference[name],
                         *self.parameters[name],
                         name in divisible,
+                        self._kinds(name),
                         results=self.libraries.results_of(name),
                     )
                     for name in reference
@@ -346,6 +361,8 @@ def _counted_from(before: int, total: int, count: Count | None) -> Count | None:
     return None if count is None else lambda done, _: count(before + done, total)
 
 
+_SHORTER = "checked at other shapes"
+"""Part of the keys of verdicts for which large kernels were not tried on special numbers."""
 _NO_TIME = "the time budget left no time for it"
 _NOT_EVALUATED = (
     "NumPy cannot evaluate kernel `%s`, which is checked against a plain build instead; please "

@@ -17,6 +17,7 @@ import tvm
 
 from .._native import cpu as _native
 from .._version import __version__
+from ..artifact.chosen_kernels import ChosenKernels
 from ..kernels.check import Checked, find_faults
 from ..kernels.edge_data import Kind
 from ..kernels.numpy_kernel import NumpyKernel, numpy_kernel
@@ -110,8 +111,8 @@ class LibraryChecker:
     as_written: TVM's kernels of the same operators, before any schedule.
     kept: where verdicts are remembered from one process to the next; None for nowhere.
     budget: the time of the compilation. A kernel that cannot be checked in time is used unchecked.
-    is_known_right: whether the library's kernel of an operator is not to be checked, because it was
-        checked at other shapes.
+    like: the kernels that were chosen for the model at other shapes; None if kernels are chosen
+        anew. Large kernels that were checked there are not checked again.
     checked: the number of library kernels of the last program that were checked. Equal kernels
         count once.
     late: the number of library kernels of the last program that could not be checked in time.
@@ -122,7 +123,7 @@ class LibraryChecker:
     kept: KeptFiles | None
     progress: Progress | None
     budget: TimeBudget = field(default_factory=TimeBudget)
-    is_known_right: Callable[[Operator], bool] = lambda op: False
+    like: ChosenKernels | None = None
     checked: int = 0
     late: int = 0
     faults: dict[str, str] = field(default_factory=dict)
@@ -164,7 +165,8 @@ class LibraryChecker:
         kernels: dict[str, Checked] = {}
         for op in program.operators:
             kernel = self._kernel(program, op)
-            if kernel is not None and not self.is_known_right(op):
+            is_known = self.like is not None and self.like.is_known_right(op)
+            if kernel is not None and not is_known:
                 alike.setdefault(kernel.name, []).append(op.name)
                 kernels[kernel.name] = kernel
         if self.budget.measures_nothing:

@@ -236,21 +236,20 @@ class CpuBackend:
         threads = positive("threads", self._options.threads, max(cores // streams, 1))
         kept = kept_beside(self._options.latency_db, self._options.fresh)
         budget = self._options.budget
-        library_checker = LibraryChecker(as_written, kept, self._options.progress, budget)
-        if self._options.like is not None:
-            library_checker.is_known_right = self._options.like.is_known_right
+        progress, like = self._options.progress, self._options.like
+        library_checker = LibraryChecker(as_written, kept, progress, budget, like)
         write_out: Any = VectorizeMath()
         kernels = Kernels(
             program.kernels,
             self.target,
             lambda module, path: build_kernels(
-                module, self.target, path, count=counter(self._options.progress), linker=linker
+                module, self.target, path, count=counter(progress), linker=linker
             ),
             write_out,
             # The key of a kept library names this machine's compiler, but not the cross compiler.
             # So libraries that a cross compiler linked are not kept.
             kept if self._options.cross_compiler is None else None,
-            self._options.progress,
+            progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker, budget),
         )
         return LoweredForCpu(

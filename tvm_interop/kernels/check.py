@@ -38,7 +38,7 @@ SHARES = 3
 The last share may be smaller.
 """
 
-_LONG = 20_000_000
+LONG = 20_000_000
 """A kernel with more operations than this is not tried on denormal and large numbers."""
 _LONGEST = 100_000_000
 """A kernel with more operations than this is tried only on `ordinary` numbers (see `edge_data`)."""
@@ -307,7 +307,7 @@ class Traits:
         if self.operations > _LONGEST:
             return ("ordinary",)
         special: Kind = "infinite" if self.has_extremes else "special"
-        if self.operations > _LONG:
+        if self.operations > LONG:
             return (special, "ordinary")
         return (special, "denormal", "large", "ordinary")
 
@@ -431,6 +431,8 @@ class _Tolerance:
         if not is_float(self.want.dtype):
             unequal: npt.NDArray[np.bool_] = got != self.want
             return unequal if self._moved is None else unequal & (self._moved == 0)
+        if self._moved is None and self.want.dtype == np.float32 and self._all_near(got):
+            return np.zeros((), np.bool_)
         want, have = _as_doubles(self.want), _as_doubles(got)
         far = np.abs(want - have)
         # Usually all differences are finite. Then the tests for NaN and infinity below are skipped.
@@ -448,6 +450,17 @@ class _Tolerance:
         if self.kind == "large":
             outside &= finite & np.isfinite(have)
         return outside
+
+    def _all_near(self, got: np.ndarray) -> bool:
+        """Whether all elements are finite and close to the reference's.
+
+        The differences are rounded to float32, so those that are almost as large as allowed do not
+        count as near. The usual case takes a third of the time of the exact comparison.
+        """
+        scale = max(self.want.max(initial=0.0), -self.want.min(initial=0.0))
+        far = np.subtract(self.want, got)
+        most = max(far.max(initial=0.0), -far.min(initial=0.0))
+        return bool(np.isfinite(scale) and most <= 0.99 * self._allowed(float(scale)))
 
     def _allowed(self, scale: float) -> float:
         """The difference that rounding explains if the largest finite result is `scale`."""

@@ -83,8 +83,8 @@ def changed(artifact: Artifact, **of_first: Any) -> ChosenKernels:
 
 @pytest.mark.usefixtures("_nothing_is_measured")
 def test_kernels_and_layouts_are_those_of_the_artifact(donor: Artifact, tmp_path: Path) -> None:
-    assert kernels(donor)["first/Conv"] == ChosenKernel("onednn", False, True)
-    assert kernels(donor)["second/Conv"] == ChosenKernel("onednn", False, False)
+    assert kernels(donor)["first/Conv"] == ChosenKernel("onednn", "conv2d", True)
+    assert kernels(donor)["second/Conv"] == ChosenKernel("onednn", "conv2d", False)
     donor.save(tmp_path / "donor.tar")
     for like in (donor, tmp_path / "donor.tar", str(tmp_path / "donor.tar")):
         made = compiled(like)
@@ -106,13 +106,13 @@ def test_tvms_kernels_stay_and_images_beside_them_are_plain(donor: Artifact) -> 
 
 @pytest.mark.usefixtures("_nothing_is_measured")
 def test_winograd_stays_unless_it_is_forbidden(donor: Artifact) -> None:
-    like = changed(donor, by_winograd=True)
+    like = changed(donor, kind="winograd_conv2d")
     made = compiled(like)
-    assert {name for name, kernel in kernels(made).items() if kernel.by_winograd} == {"first/Conv"}
+    assert kernels(made)["first/Conv"].kind == "winograd_conv2d"
+    assert kernels(made)["second/Conv"].kind == "conv2d"
     assert kernels(made)["first/Conv"].is_blocked
     assert_right(made)
-    without = kernels(compiled(like, winograd=False))
-    assert not any(kernel.by_winograd for kernel in without.values())
+    assert kernels(compiled(like, winograd=False))["first/Conv"].kind == "conv2d"
 
 
 @pytest.mark.usefixtures("_nothing_is_measured")
@@ -120,7 +120,7 @@ def test_other_operators_get_a_librarys_kernel(donor: Artifact) -> None:
     found = ChosenKernels.of(donor)
     some = {name: kernel for name, kernel in found.chosen.items() if name != "first/Conv"}
     made = compiled(msgspec.structs.replace(found, chosen=some))
-    assert kernels(made)["first/Conv"] == ChosenKernel("onednn", False, False)
+    assert kernels(made)["first/Conv"] == ChosenKernel("onednn", "conv2d", False)
     unknown = msgspec.structs.replace(found.chosen["first/Conv"], library="not there")
     some["first/Conv"] = unknown
     made = compiled(msgspec.structs.replace(found, chosen=some))
@@ -132,7 +132,8 @@ def test_the_checks_of_large_kernels_are_not_repeated(donor: Artifact) -> None:
     checked = compiled(size=16, providers=["onednn"])
     assert ChosenKernels.of(checked).are_checked
     assert not ChosenKernels.of(donor).are_checked  # There was no time to check its kernels.
-    for like, size, count in ((checked, 80, 0), (donor, 80, 2), (checked, 16, 2)):
+    other = changed(checked, kind="matmul")
+    for like, size, count in ((checked, 80, 0), (donor, 80, 2), (checked, 16, 2), (other, 80, 1)):
         check = compiled(like, size).manifest.kernel_check
         assert check is not None
         assert check.libraries == count

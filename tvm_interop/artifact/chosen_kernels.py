@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import InputError
-from ..program.kinds.winograd_conv2d import WinogradConv2d
 from ..program.program import Operator
 from .artifact import Artifact
 
@@ -16,12 +15,12 @@ class ChosenKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     library: the library that runs the operator; None for TVM's kernel.
-    by_winograd: whether the operator is a convolution by Winograd's algorithm.
+    kind: the kind of the operator for libraries, such as `conv2d`; None for other operators.
     is_blocked: whether the operator's result has a blocked layout.
     """
 
     library: str | None
-    by_winograd: bool
+    kind: str | None
     is_blocked: bool
 
 
@@ -58,7 +57,7 @@ class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         chosen = {
             op.whole: ChosenKernel(
                 op.library,
-                isinstance(op.description, WinogradConv2d),
+                None if op.description is None else op.description.op,
                 plan.values[plan.root_of(op.outputs[0])].layout != "plain",
             )
             for op in plan.operators
@@ -73,12 +72,9 @@ class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         the other shapes was checked there. Short checks are made again.
         """
         chosen = self.chosen.get(op.name)
-        return (
-            self.are_checked
-            and chosen is not None
-            and chosen.library == op.library
-            and op.flops > _LONG
-        )
+        if not self.are_checked or chosen is None or op.description is None or op.flops <= _LONG:
+            return False
+        return (chosen.library, chosen.kind) == (op.library, op.description.op)
 
 
 _LONG = 10_000_000

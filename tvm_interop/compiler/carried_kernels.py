@@ -9,6 +9,7 @@ from ..artifact.artifact import Artifact, load
 from ..artifact.chosen_kernels import ChosenKernels
 from ..errors import InputError
 from ..machine.kernel_libraries import TVM
+from ..program.kinds.winograd_conv2d import WinogradConv2d
 from ..program.program import Program
 from ..program.storage import Layout, block_of
 from .kernel_choice import blockable, images_of, laid_out, of_any_layout
@@ -41,12 +42,12 @@ def with_kernels(
     chosen = kernels.chosen
     libraries = [name for name in providers if name != TVM]
     for name in libraries:
-        wanted = [
+        same = [
             i
             for i, op in enumerate(program.operators)
             if op.name in chosen and chosen[op.name].library == name and can_run(name, op)
         ]
-        program = given_to(program, wanted, name)
+        program = given_to(program, same, name)
     for name in libraries:
         others = [
             i
@@ -60,7 +61,8 @@ def with_kernels(
     program = laid_out(program, _blocked(kernels, program, first, blocked), first, blocked)
     if not winograd:
         return program
-    return by_winograd(program, {name for name, kernel in chosen.items() if kernel.by_winograd})
+    wanted = {name for name, kernel in chosen.items() if kernel.kind == WinogradConv2d.op}
+    return by_winograd(program, wanted)
 
 
 def _blocked(kernels: ChosenKernels, program: Program, library: str, blocked: Layout) -> set[int]:

@@ -6,12 +6,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tvm_interop
 from tests import nets
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.kernels import cpu_schedule
+from tvm_interop.kernels.cpu_schedule import schedule_kernel
+from tvm_interop.kernels.loops import SCHEDULED
 from tvm_interop.machine.kernel_libraries import library_identity, library_version
 from tvm_interop.machine.library_files import ONEDNN, file_identity
 
@@ -43,6 +49,30 @@ def test_the_same_bits_from_fewer_kernels(tmp_path: Path, time_budget: float) ->
     for other in others:
         for mine, theirs in zip(one, other, strict=True):
             np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_only_kernels_that_the_artifact_gets_are_scheduled(
+    monkeypatch: pytest.MonkeyPatch, fallback: bool
+) -> None:
+    scheduled: list[str] = []
+
+    def recorded(func: Any, registers: Any, name: str) -> Any:
+        scheduled.append(name)
+        return schedule_kernel(func, registers, name)
+
+    monkeypatch.setattr(cpu_schedule, "schedule_kernel", recorded)
+    options = CompileOptions(time_budget=0, fallback=fallback, latency_db=":memory:")
+    compilation = Compilation(nets.branches(), options)
+    assert compilation.kernels
+    operators = compilation.program.operators
+    every = {op.kernel for op in operators}
+    used = {op.kernel for op in operators if op.library is None}
+    assert used < every
+    assert sorted(scheduled) == sorted(every if fallback else used)
+    kernels = compilation.program.kernels.functions_items()
+    assert {var.name_hint for var, _ in kernels} == set(scheduled)
+    assert all(SCHEDULED in func.attrs for _, func in kernels)
 
 
 def test_it_is_refused_without_the_library(tmp_path: Path) -> None:

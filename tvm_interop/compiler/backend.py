@@ -52,19 +52,24 @@ class Kernels:
         kept: KeptFiles | None = None,
         progress: Progress | None = None,
         checker: KernelChecker | None = None,
+        schedule: Callable[[tvm.IRModule], tvm.IRModule] = lambda module: module,
     ) -> None:
         """Store the kernels; nothing is compiled yet.
 
         Parameters
         ----------
-        module: the scheduled kernels.
+        module: the kernels, before `schedule`.
         target: TVM's target; it becomes part of the hashes.
         build: compiles kernels into a shared library at a path.
         write_out: the pass that runs last, because TVM's analyses cannot read kernels after it.
         kept: where built libraries are kept for later compilations; None keeps none.
         progress: called when the kernels are built.
         checker: checks the compiled kernels; None for a GPU, whose kernels are not checked.
+        schedule: the pass that schedules each kernel by itself; by default the kernels are
+            scheduled already.
         """
+        self._schedule = schedule
+        self._scheduled: tvm.IRModule | None = None
         self._checker = checker
         self._kept = kept
         self._progress = progress
@@ -74,18 +79,30 @@ class Kernels:
         self._write_out = write_out
 
     def only(self, names: Collection[str]) -> Kernels:
-        """Return only those of the kernels whose names are in `names`."""
-        functions = self._module.functions_items()
-        module = tvm.IRModule({var: func for var, func in functions if var.name_hint in names})
-        return Kernels(
-            module,
+        """Return only those of the kernels whose names are in `names`.
+
+        The other kernels are not scheduled for the result.
+        """
+        made = Kernels(
+            _only(self._module, names),
             self._target,
             self._build,
             self._write_out,
             self._kept,
             self._progress,
             self._checker,
+            self._schedule,
         )
+        if self._scheduled is not None:
+            made._scheduled = _only(self._scheduled, names)
+        return made
+
+    @property
+    def scheduled(self) -> tvm.IRModule:
+        """The kernels after scheduling."""
+        if self._scheduled is None:
+            self._scheduled = self._schedule(self._module)
+        return self._scheduled
 
     @cached_property
     def code(self) -> bytes:
@@ -106,7 +123,7 @@ class Kernels:
         _ = self.code
 
     def _built(self) -> bytes:
-        tell(self._progress, f"compiling {len(self._module.functions_items())} kernels")
+        tell(self._progress, f"compiling {len(self.scheduled.functions_items())} kernels")
         with scratch_folder() as folder:
             path = folder / "kernels.so"
             self._build(self._written_out, path)
@@ -127,7 +144,7 @@ class Kernels:
         if self._checker is None:
             return CheckedKernels(self.code, KernelCheck(unchecked="the kernels are for a GPU"))
         return self._checker.check(
-            self._module, self._written_out, self.hashes, self.code, self._kept, self._progress
+            self.scheduled, self._written_out, self.hashes, self.code, self._kept, self._progress
         )
 
     @cached_property
@@ -137,18 +154,24 @@ class Kernels:
 
     @cached_property
     def _written_out(self) -> tvm.IRModule:
-        return self._write_out(self._module)
+        return self._write_out(self.scheduled)
 
     @cached_property
     def parallel(self) -> bool:
         """Whether any kernel splits its work over a team of CPU threads."""
-        return any(uses_parallel_loops(self._module).values())
+        return any(uses_parallel_loops(self.scheduled).values())
 
     @cached_property
     def hashes(self) -> dict[str, str]:
         """A hash of each kernel's code, shapes and target, by the kernel's name."""
         hashes = kernel_hashes(self._written_out)
         return {name: f"{self._target}:{digest}" for name, digest in hashes.items()}
+
+
+def _only(module: tvm.IRModule, names: Collection[str]) -> tvm.IRModule:
+    """The functions of `module` whose names are in `names`."""
+    functions = module.functions_items()
+    return tvm.IRModule({var: func for var, func in functions if var.name_hint in names})
 
 
 _L = TypeVar("_L", bound="Lowered")

@@ -174,6 +174,7 @@ class CpuBackend:
             program = lowered.libraries.without_faults(program, choose)
         if not self._options.fallback:
             lowered = lowered.with_choice(lambda _: program)
+        program = replace(program, kernels=lowered.kernels.scheduled)
         # Do not divide an operator both into parts and over a team of threads.
         usual = lowered.streams if lowered.threads == 1 else 1
         divided = split_operators(program, positive("parts", self._options.parts, usual))
@@ -190,12 +191,16 @@ class CpuBackend:
         With a time budget of 0 the kernels are not checked.
         """
         lowered = self._lowered(model, input_shapes)
-        return lowered.with_choice(lambda program: lowered.libraries.without_faults(program, give))
+        chosen = lowered.with_choice(
+            lambda program: lowered.libraries.without_faults(program, give)
+        )
+        program = replace(chosen.program, kernels=chosen.kernels.scheduled)
+        return replace(chosen, program=program)
 
     def _lowered(
         self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None
     ) -> LoweredForCpu:
-        """Import the model and lower it to TVM's kernels.
+        """Import the model and lower it to TVM's kernels, which are scheduled when first needed.
 
         Raises
         ------
@@ -227,8 +232,6 @@ class CpuBackend:
         if self._options.tuning_records is not None:
             apply_tuned: Any = TunedSchedule(self._options.tuning_records, self.target)
             program.kernels = apply_tuned(program.kernels)
-        apply: Any = DefaultCPUSchedule(self.target)
-        program.kernels = apply(program.kernels)
         for v, array in program.weights.items():
             program.weights[v] = aligned_copy(array)  # All instances share this copy.
         cores = _native.num_threads()
@@ -239,6 +242,7 @@ class CpuBackend:
         progress, like = self._options.progress, self._options.like
         library_checker = LibraryChecker(as_written, kept, progress, budget, like)
         write_out: Any = VectorizeMath()
+        schedule: Any = DefaultCPUSchedule(self.target)
         kernels = Kernels(
             program.kernels,
             self.target,
@@ -251,6 +255,7 @@ class CpuBackend:
             kept if self._options.cross_compiler is None else None,
             progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker, budget),
+            schedule,
         )
         return LoweredForCpu(
             import_anew, module, program, program, kernels, streams, threads, library_checker

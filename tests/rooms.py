@@ -55,7 +55,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "constant_kernels",
         "cut_convs",
         "extract", "float16", "fold_arrays",
-        "independent_rows", "library_calls",
+        "independent_rows", "legalize_once", "library_calls",
         "lift_workspaces", "lower", "lrn_pattern", "masked_attacks", "masked_positions",
         "masked_steps",
         "merge_convs", "merge_products",

@@ -17,6 +17,7 @@ from .fold_arrays import FoldArrays
 from .fold_calls import FoldCalls
 from .fuse_and_name import FuseAndName
 from .legalizations import legalizations
+from .legalize_once import legalized_once
 from .library_calls import GroupLibraryCalls
 from .names import bindings_of
 from .narrow_storage import NarrowStorage
@@ -152,7 +153,7 @@ def _lowering(
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),
             GroupLibraryCalls(libraries, without=without),
-            passes.LegalizeOps(legalizations()),
+            passes.LegalizeOps(legalized_once(legalizations())),
             passes.AnnotateTIROpPattern(),
             passes.FoldConstant(),
             ReshapesOfMain(),

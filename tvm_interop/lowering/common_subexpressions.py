@@ -82,12 +82,15 @@ def _with_first(value: relax.Expr, first_of: dict[relax.Var, relax.Var]) -> rela
     if isinstance(value, relax.Var):
         return first_of.get(value, value)
     if isinstance(value, relax.Tuple):
-        return relax.Tuple([_with_first(field, first_of) for field in value.fields])
+        return relax.Tuple([_with_first(field, first_of) for field in value.fields[:]])
     if isinstance(value, relax.TupleGetItem):
         return relax.TupleGetItem(_with_first(value.tuple_value, first_of), value.index)
     if isinstance(value, relax.Call):
-        args = [_with_first(arg, first_of) for arg in value.args]
-        return relax.Call(value.op, args, value.attrs, value.ty_args)
+        args = value.args[:]
+        first = [_with_first(arg, first_of) for arg in args]
+        if all(new is old for new, old in zip(first, args, strict=True)):
+            return value
+        return relax.Call(value.op, first, value.attrs, value.ty_args, ret_ty=value.ty)
     return value
 
 
@@ -96,12 +99,12 @@ def _key(value: relax.Expr) -> Key:
     if isinstance(value, relax.Var):
         return ("variable", value)
     if isinstance(value, tvm.ir.GenericConst):
-        return ("constant", str(value.ty))
+        return ("constant", tvm_ffi.structural_hash(value.ty))
     if isinstance(value, relax.Tuple):
-        return ("tuple", *map(_key, value.fields))
+        return ("tuple", *map(_key, value.fields[:]))
     if isinstance(value, relax.TupleGetItem):
         return ("field", value.index, _key(value.tuple_value))
     if isinstance(value, relax.Call):
         attributes = tvm_ffi.structural_hash(value.attrs)
-        return ("call", value.op.name, attributes, *map(_key, value.args))
+        return ("call", value.op.name, attributes, *map(_key, value.args[:]))
     return ("other", tvm_ffi.structural_hash(value))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
@@ -92,7 +93,11 @@ class _Chains:
         if conv is not None:
             weight = conv.args[1].value.numpy()
             scaled = weight * chain.scale.reshape(-1, *[1] * (rank - 1))
-            call = relax.Call(conv.op, [conv.args[0], _constant(scaled, dtype)], conv.attrs)
+            new = _constant(scaled, dtype)
+            # Weights of the same type give a result of the same type, which TVM need not infer.
+            same = tvm_ffi.structural_equal(new.ty, conv.args[1].ty)
+            known = conv.ty if same else None
+            call = relax.Call(conv.op, [conv.args[0], new], conv.attrs, ret_ty=known)
         else:
             call = relax.op.multiply(chain.source, _constant(_spread(chain.scale, rank), dtype))
         call = builder.normalize(call)
@@ -200,7 +205,7 @@ def _operands(expr: relax.Expr) -> list[relax.Var]:
     if isinstance(expr, relax.TupleGetItem):
         return _operands(expr.tuple_value)
     parts = expr.args if isinstance(expr, relax.Call) else getattr(expr, "fields", [])
-    return [var for part in parts for var in _operands(part)]
+    return [var for part in parts[:] for var in _operands(part)]
 
 
 def _is_float(var: relax.Var) -> bool:

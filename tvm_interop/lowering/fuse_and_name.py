@@ -157,7 +157,7 @@ class _Matcher:
             known: Hashable = held.get(expr, expr)
             return known
         if isinstance(expr, relax.Tuple):
-            return ("tuple", *(self._key(field, held) for field in expr.fields))
+            return ("tuple", *(self._key(field, held) for field in expr.fields[:]))
         if isinstance(expr, relax.TupleGetItem):
             source = self._key(expr.tuple_value, held)
             if isinstance(source, tuple) and source[0] == "tuple":
@@ -165,10 +165,15 @@ class _Matcher:
                 return item
             return ("item", expr.index, source)
         if isinstance(expr, relax.Call):
-            return (self._key(expr.op, held), *(self._key(arg, held) for arg in expr.args))
+            return (self._key(expr.op, held), *(self._key(arg, held) for arg in expr.args[:]))
         if isinstance(expr, tvm.ir.GenericConst):
             content: Hashable = expr.value
             return content
+        if isinstance(expr, tvm.ir.Op):
+            operator: Hashable = expr
+            return operator
+        if isinstance(expr, tvm.ir.GlobalVar):
+            return ("kernel", str(expr.name_hint))
         return str(expr)
 
 

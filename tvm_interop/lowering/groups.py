@@ -74,8 +74,9 @@ class Group:
                     calls = []
                     made = builder.emit_output(relax.call_tir(kernel, params, self.vars[-1].ty))
                 for i, (var, call) in enumerate(calls):
-                    args = [_replaced(arg, known) for arg in call.args]
-                    new = relax.Call(call.op, args, call.attrs, call.ty_args)
+                    args = [_replaced(arg, known) for arg in call.args[:]]
+                    # The type is known, so TVM need not infer it again.
+                    new = relax.Call(call.op, args, call.attrs, call.ty_args, ret_ty=call.ty)
                     last = i == len(self.vars) - 1
                     made = builder.emit_output(new) if last else builder.emit(new)
                     known.append((var, made))
@@ -131,7 +132,7 @@ class Dataflow:
         self.users: dict[relax.Var, list[relax.Var]] = {}
         self.depth: dict[relax.Var, int] = {}
         for var, value in self.values.items():
-            operands = list(relax.analysis.free_vars(value))
+            operands = relax.analysis.free_vars(value)[:]
             for operand in operands:
                 self.users.setdefault(operand, []).append(var)
             self.uses.update(_occurrences(value))
@@ -259,7 +260,7 @@ def _occurrences(expr: relax.Expr) -> list[relax.Var]:
     if isinstance(expr, relax.TupleGetItem):
         return _occurrences(expr.tuple_value)
     parts = expr.args if isinstance(expr, relax.Call) else getattr(expr, "fields", [])
-    return [var for part in parts for var in _occurrences(part)]
+    return [var for part in parts[:] for var in _occurrences(part)]
 
 
 def _replaced(arg: relax.Expr, known: list[tuple[relax.Expr, relax.Expr]]) -> relax.Expr:

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 import tvm
+from tvm import tirx
 
 from .._native import cpu as _native
 from .._version import __version__
@@ -129,6 +130,7 @@ class LibraryChecker:
     faults: dict[str, str] = field(default_factory=dict)
     _room: Room = field(default_factory=Room)
     _results: dict[str, ReferenceResults] = field(default_factory=dict)
+    _references: dict[str, NumpyKernel | None] = field(default_factory=dict)
 
     def without_faults(self, program: Program, choose: Callable[[Program], Program]) -> Program:
         """Apply `choose` to the program until no library kernel that it chooses is wrong.
@@ -221,7 +223,7 @@ class LibraryChecker:
         """
         if op.library is None or op.description is None or not op.description.computes:
             return None
-        reference = self._references.get(op.kernel)
+        reference = self.reference(op.kernel)
         types = [program.values[v].dtype for v in (*op.inputs, *op.outputs)]
         # TVM's kernel takes a bfloat16 as a word of 16 bits, which NumPy cannot interpret.
         if reference is None or "bfloat16" in types:
@@ -242,7 +244,10 @@ class LibraryChecker:
 
     def reference(self, kernel: str) -> NumpyKernel | None:
         """The NumPy version of one of TVM's kernels; None if NumPy cannot compute it."""
-        return self._references.get(kernel)
+        if kernel not in self._references:
+            function = self._functions.get(kernel)
+            self._references[kernel] = None if function is None else numpy_kernel(function)
+        return self._references[kernel]
 
     def results_of(self, kernel: str) -> ReferenceResults:
         """The results that the reference of this kernel has given so far, kept for later checks."""
@@ -254,11 +259,6 @@ class LibraryChecker:
         self._room = Room()
 
     @cached_property
-    def _references(self) -> dict[str, NumpyKernel]:
-        """The NumPy versions of TVM's kernels, by name.
-
-        Kernels that NumPy cannot compute are left out.
-        """
-        functions = self.as_written.functions_items()
-        known = {var.name_hint: numpy_kernel(func) for var, func in functions}
-        return {name: kernel for name, kernel in known.items() if kernel is not None}
+    def _functions(self) -> dict[str, tirx.PrimFunc]:
+        """TVM's kernels before any schedule, by name."""
+        return {var.name_hint: func for var, func in self.as_written.functions_items()}

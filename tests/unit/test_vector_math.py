@@ -117,6 +117,34 @@ def test_loops_become_vectors():
     assert "vmulps" in library.mod.inspect_source("asm")
 
 
+@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "erf", "log", "log2", "exp2"])
+def test_no_bound_value_begins_with_a_bound_value(name: str) -> None:
+    """TVM's passes would simplify the inner value several times as often."""
+    bound = bound_values(FUNCTIONS[f"prim.{name}" if name == "log2" else f"tirx.{name}"])
+    assert bound
+    assert not any(isinstance(value, tirx.Let) for value in bound)
+
+
+def test_the_exponential_binds_only_short_expressions() -> None:
+    """TVM's passes simplify each bound value several times: a long one takes most of their time."""
+    lengths = []
+    for value in bound_values(FUNCTIONS["tirx.exp"]):
+        nodes: list[Any] = []
+        tvm_ffi.structural_walk(value, (tvm.ir.Expr, nodes.append))
+        lengths.append(len(nodes))
+    assert len(lengths) > 4
+    assert max(lengths) < 20
+
+
+def bound_values(function: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(
+        function(tirx.Var("x", "float32") + tirx.const(1, "float32")),
+        (tirx.Let, lambda let: found.append(let.value)),
+    )
+    return found
+
+
 def test_half_precision_is_computed_in_float32():
     with np.errstate(all="ignore"):
         x = arguments(seed=5).astype(np.float16)

@@ -16,7 +16,7 @@ from .exact_floats import ExactFloats
 from .safe_remainders import SafeRemainders
 from .without_marks import WithoutMarks
 
-PIPELINE = "tvm_interop.cpu.9"
+PIPELINE = "tvm_interop.cpu.10"
 """The name under which TVM finds this pipeline.
 
 Compiled kernels are cached under this name too. It must therefore change with each change to the

@@ -253,15 +253,17 @@ def _exp(x: Expr) -> Expr:
     def of_parts(x: Expr, exponent: Expr) -> Expr:
         # The exponent is taken from the bits, because TVM would simplify `rounded - _ROUNDING` to
         # an expression that does not round.
-        grown = _let(exponent.astype("float32"), lambda n: of_rest(x - n * _f32(_LN2_HIGH), n))
-        return _let(grown, lambda grown: _scaled(grown, exponent))
+        n = exponent.astype("float32")
+        return _let(n, lambda n: of_rest(x - n * _f32(_LN2_HIGH), n, exponent))
 
-    def of_rest(exact: Expr, n: Expr) -> Expr:
+    def of_rest(exact: Expr, n: Expr, exponent: Expr) -> Expr:
         # `exact - low` is rounded. The linear term therefore uses `exact` and `low` separately.
         low = n * _f32(_LN2_LOW)
 
         def of(exact: Expr, rest: Expr) -> Expr:
-            return exact + (rest * rest * _polynomial(_EXP, rest) - low) + _f32(1)
+            # This long expression is used once, so it is not bound to a variable (see `_let`).
+            grown = exact + (rest * rest * _polynomial(_EXP, rest) - low) + _f32(1)
+            return _scaled(grown, exponent)
 
         return _let(exact, lambda exact: _let(exact - low, lambda rest: of(exact, rest)))
 
@@ -391,9 +393,16 @@ _POWERS: dict[float, Callable[[Expr], Expr]] = {
 
 
 def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
-    """`body` applied to a variable that is bound to `value`, so that `value` is computed once."""
+    """`body` applied to a variable that is bound to `value`, so that `value` is computed once.
+
+    TVM's passes simplify each bound value several times, and put it in the place of its variable
+    each time. So a value that is used only once is not bound, and the variables that a value needs
+    are bound before it, not inside of it.
+    """
     if isinstance(value, (tirx.Var, tirx.FloatImm)):
         return body(value)
+    if isinstance(value, tirx.Let):
+        return tirx.Let(value.var, value.value, _let(value.body, body))
     var = tirx.Var("t", str(value.ty.dtype))
     return tirx.Let(var, value, body(var))
 

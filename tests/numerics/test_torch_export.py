@@ -401,12 +401,6 @@ class _WithLoss(torch.nn.Module):
         return self._loss(x[:, :, 0, 0], labels)
 
 
-class _ScattersMeans(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        at = torch.zeros(2, 4, 4, 4, dtype=torch.int64)
-        return x.scatter_reduce(1, at, x, "mean", include_self=False)
-
-
 class _Smoothed(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         resize = torch.nn.functional.interpolate
@@ -425,7 +419,6 @@ class _WithOwnStatistics(torch.nn.Module):
         (_TwoResults(), r"returns `2`, which is not a tensor"),
         (_WithLoss("cross_entropy", label_smoothing=0.1), "`label_smoothing`"),
         (_WithLoss("multilabel_margin_loss"), "is a `multilabel_margin_loss`"),
-        (_ScattersMeans(), "scatters means"),
         (_Smoothed(), "both `antialias` and `align_corners`"),
         (_WithOwnStatistics(), r"statistics of the batch, .*\.eval\(\)"),
         (torch.nn.AdaptiveMaxPool2d(2, return_indices=True), "the places of maxima"),

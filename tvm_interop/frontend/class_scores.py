@@ -76,7 +76,7 @@ class Scores:
             return self.of_largest(bb, total)
         if int(total.ty.shape[1]) == 2:
             # onnxruntime compares the score of the second class with 0, not with the first score.
-            second = bb.emit(relax.op.take(total, relax.const(1, "int64"), 1))
+            second = bb.emit(relax.op.take(total, relax.const(1, "int64"), 1, mode="clip"))
             is_second = bb.emit(relax.op.greater(second, number_like(total, 0.0)))
             return self._result(bb, self._of_two(bb, is_second), self._transformed(bb, total))
         limit = number_like(total, 0.5 if self.is_positive else 0.0)

@@ -34,6 +34,7 @@ from .one_hot import import_one_hot
 from .pieces import import_slice, import_split
 from .pool_places import import_max_unpool
 from .pooling import POOLS, import_pool
+from .powers import import_power
 from .recurrent import RECURRENT, import_recurrent
 from .reductions import REDUCTIONS, import_reduction
 from .resize import import_resize
@@ -283,7 +284,7 @@ def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
         kept = np.arange(size)[max(-before, 0) : size - max(-after, 0)]
         places = np.arange(-max(before, 0), len(kept) + max(after, 0)) % len(kept)
         if before or after:
-            x = bb.emit(relax.op.take(x, relax.const(kept[places]), axis))
+            x = bb.emit(relax.op.take(x, relax.const(kept[places]), axis, mode="clip"))
     return x
 
 
@@ -305,21 +306,6 @@ def _eye_like(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(attrs["dtype"])))
     rows, columns = shape
     return relax.const(np.eye(rows, columns, int(attrs.get("k", 0))).astype(dtype), dtype)
-
-
-def _pow(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    x, y = inputs
-    dtype = str(x.ty.dtype)
-    if dtype == str(y.ty.dtype) and _is_float(x):
-        return None
-    # The result has the type of the base. Integers are computed in float64, exact up to 2**53.
-    wide = "float32" if dtype == "float16" else "float64" if not _is_float(x) else dtype
-    power = relax.op.power(relax.op.astype(x, wide), relax.op.astype(y, wide))
-    if _is_float(x):
-        return relax.op.astype(power, dtype)
-    whole = bb.emit(power if _is_float(y) else relax.op.round(power))
-    # A number that is too large for the type wraps around, as products of integers do.
-    return relax.op.astype(bb.emit(relax.op.astype(whole, "int64")), dtype)
 
 
 _MOST_JOINED = 64
@@ -397,7 +383,7 @@ _CONVERTERS: dict[str, Converter] = {
     "OneHot": import_one_hot,
     "OptionalHasElement": import_optional_has_element,
     "Pad": _pad,
-    "Pow": _pow,
+    "Pow": import_power,
     "Resize": import_resize,
     "QuantizeLinear": import_quantize,
     "ReverseSequence": import_reverse_sequence,

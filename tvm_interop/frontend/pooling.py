@@ -18,6 +18,7 @@ from tvm import relax
 from ..lowering.static_shape import static_shape
 from .pool_places import pool_with_places
 from .pool_windows import Window, windows_of
+from .powers import power
 
 POOLS = ("AveragePool", "LpPool", "MaxPool")
 """The operators that `import_pool` converts."""
@@ -78,7 +79,7 @@ def _norms(
     if p == 2:
         powers = bb.emit(relax.op.multiply(x, x))
     elif p != 1:
-        powers = bb.emit(relax.op.power(powers, relax.const(float(p), dtype)))
+        powers = power(bb, powers, relax.const(float(p), dtype))
     widths, whole = [0, 0, 0, 0], []
     for window, length in zip(windows, shape[2:], strict=True):
         steps = window.steps(length, is_ceiled)

@@ -96,7 +96,8 @@ def reduced_axes(inputs: Sequence[Any], attrs: Mapping[str, Any], rank: int) -> 
         given = constant_array(inputs[1])
     if given is None or len(given) == 0:
         return [] if attrs.get("noop_with_empty_axes", 0) else list(range(rank))
-    return sorted({int(axis) % rank for axis in given})
+    # As in onnxruntime, the only element of a tensor without dimensions may be reduced.
+    return sorted({int(axis) % rank for axis in given}) if rank else []
 
 
 def _log_sum_exp(bb: relax.BlockBuilder, x: Any, axes: list[int], keepdims: bool) -> Any:

@@ -39,7 +39,7 @@ def import_compress(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mappin
     rows = np.flatnonzero(known[: shape[axis]])
     if not rows.size:
         return empty_constant((*shape[:axis], 0, *shape[axis + 1 :]), str(x.ty.dtype))
-    return relax.op.take(x, relax.const(rows, "int64"), axis)
+    return relax.op.take(x, relax.const(rows, "int64"), axis, mode="clip")
 
 
 def import_reverse_sequence(

@@ -15,6 +15,8 @@ from onnx import TensorProto, numpy_helper
 from onnxscript import opset18 as op
 
 from ..errors import UnsupportedModelError
+from . import torch_algebra, torch_orders, torch_scatters
+from .torch_shapes import fixed_sizes, ints
 
 _ANTIALIASED: Mapping[str, Any] = {"antialias": 1, "cubic_coeff_a": -0.5, "exclude_outside": 1}
 """Attributes of ONNX's `Resize` for PyTorch's resizing with antialiasing."""
@@ -33,28 +35,64 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
     }
     return {
         **resized,
+        **_windows(),
         aten._adaptive_avg_pool3d.default: partial(_in_cells, op.ReduceMean),
         aten._cdist_forward.default: _cdist,
+        aten._linalg_slogdet.default: torch_algebra.sign_and_log_of_determinant,
+        aten._linalg_solve_ex.default: torch_algebra.solve,
+        aten.add.Scalar: _add,
+        aten.add.Tensor: _add,
         aten.adaptive_max_pool2d.default: _adaptive_max_pool,
         aten.adaptive_max_pool3d.default: _adaptive_max_pool,
         aten.amax.default: partial(_extreme, op.ReduceMax),
         aten.amin.default: partial(_extreme, op.ReduceMin),
         aten.atan2.default: _atan2,
+        aten.bucketize.Scalar: torch_orders.bucketize,
+        aten.bucketize.Tensor: torch_orders.bucketize,
+        aten.cummax.default: partial(torch_orders.cumulative_extreme, op.GreaterOrEqual),
+        aten.cummin.default: partial(torch_orders.cumulative_extreme, op.LessOrEqual),
         aten.cumprod.default: _cumprod,
-        **{
-            getattr(aten.hamming_window, kind): _hamming_window
-            for kind in ("default", "periodic", "periodic_alpha", "periodic_alpha_beta")
-        },
         aten.expm1.default: _expm1,
-        aten.kthvalue.default: _kth_value,
+        aten.index_reduce.default: torch_scatters.index_reduced,
+        aten.kthvalue.default: torch_orders.kth_value,
+        aten.linalg_cholesky_ex.default: torch_algebra.cholesky,
+        aten.linalg_inv_ex.default: torch_algebra.inverse,
+        aten.linalg_solve_triangular.default: torch_algebra.solve_triangular,
         aten.log1p.default: _log1p,
+        aten.logdet.default: torch_algebra.log_of_determinant,
         aten.masked_select.default: _masked_select,
-        aten.median.default: _median,
-        aten.median.dim: _median_along,
-        aten.sort.stable: _sort,
+        aten.median.default: torch_orders.median,
+        aten.median.dim: torch_orders.median_along,
+        aten.nanmedian.default: torch_orders.nan_median,
+        aten.nanmedian.dim: torch_orders.nan_median_along,
+        aten.scatter.reduce: torch_scatters.scatter_with,
+        aten.scatter.src: torch_scatters.scatter,
+        aten.scatter.value: torch_scatters.scatter,
+        aten.scatter.value_reduce: torch_scatters.scatter_with,
+        aten.scatter_add.default: torch_scatters.scatter_add,
+        aten.scatter_reduce.two: torch_scatters.scatter_reduced,
+        aten.searchsorted.Scalar: torch_orders.search_sorted,
+        aten.searchsorted.Tensor: torch_orders.search_sorted,
+        aten.sign.default: _sign,
+        aten.sort.stable: torch_orders.sort,
+        aten.topk.default: torch_orders.top_k,
         prims.fmax.default: partial(_of_numbers, op.Max),
         prims.fmin.default: partial(_of_numbers, op.Min),
+        prims.hypot.default: _hypot,
         prims.signbit.default: _sign_bit,
+    }
+
+
+def _windows() -> dict[Any, Callable[..., Any]]:
+    """Return the conversions of windows of signals."""
+    return {
+        getattr(packet, kind): partial(_window, getattr(torch, name))
+        for name in (
+            f"{kind}_window" for kind in ("bartlett", "blackman", "hamming", "hann", "kaiser")
+        )
+        for packet in [getattr(torch.ops.aten, name)]
+        for kind in packet.overloads()
+        if not kind.endswith("out")
     }
 
 
@@ -80,22 +118,39 @@ def check_program(program: Any, origin: str) -> None:
 
 
 def spelled_out(program: Any) -> Any:
-    """Return the program with attention of three dimensions as products and a softmax.
+    """Return the program with the operators in it that PyTorch can only convert in smaller parts.
 
-    PyTorch's exporter converts attention of four dimensions only.
+    These are attention of other than four dimensions, LSTMs with projections, `clamp` with an
+    integer and a float as bounds, and linear algebra with a check for errors.
     """
     aten = torch.ops.aten
-    attention = aten.scaled_dot_product_attention.default
-    flat = [
-        node
-        for node in program.graph.nodes
-        if node.target is attention and len(node.args[0].meta["val"].shape) != 4
-    ]
-    if not flat:
+    found = {node.target for node in program.graph.nodes if _in_parts(node)}
+    if not found:
         return program
     table = torch.export.default_decompositions()
-    kinds = (attention, aten._scaled_dot_product_attention_math.default)
-    return program.run_decompositions({kind: table[kind] for kind in kinds if kind in table})
+    kinds = {*found, aten._scaled_dot_product_attention_math.default}
+    chosen = {kind: table[kind] for kind in kinds if kind in table}
+    chosen.update(dict.fromkeys({aten.clamp.default, aten.clip.default} & found, _clamped))
+    return program.run_decompositions({**chosen, **torch_algebra.without_checks()})
+
+
+def _clamped(x: Any, min: Any = None, max: Any = None) -> Any:
+    if min is not None:
+        x = torch.ops.aten.clamp_min.default(x, min)
+    return x if max is None else torch.ops.aten.clamp_max.default(x, max)
+
+
+def _in_parts(node: Any) -> bool:
+    aten = torch.ops.aten
+    if node.target is aten.scaled_dot_product_attention.default:
+        return len(node.args[0].meta["val"].shape) != 4
+    if node.target is aten.lstm.input:
+        hidden, cell = (state.meta["val"] for state in node.args[1])
+        return bool(hidden.shape[2] != cell.shape[2])
+    if node.target in (aten.clamp.default, aten.clip.default):
+        bounds = [each for each in (*node.args[1:], *node.kwargs.values()) if each is not None]
+        return len({type(each) for each in bounds}) > 1
+    return node.target in torch_algebra.CHECKED
 
 
 def _fault(node: Any) -> str | None:
@@ -121,11 +176,6 @@ def _fault(node: Any) -> str | None:
             )
     elif node.target is aten.cross_entropy_loss.default and given.get(5, 0.0) != 0.0:
         return "has `label_smoothing`, which PyTorch's exporter to ONNX leaves out: leave it out"
-    elif name.startswith("aten.scatter_reduce") and given.get(4) == "mean":
-        return (
-            "scatters means, which PyTorch's exporter to ONNX converts to something else: divide "
-            "the scattered sums by the scattered counts"
-        )
     elif name.startswith("aten.multilabel_margin_loss"):
         return (
             "is a `multilabel_margin_loss`, which PyTorch's exporter to ONNX gets wrong: compute "
@@ -139,26 +189,41 @@ def _fault(node: Any) -> str | None:
     return None
 
 
-def _ints(*values: int) -> Any:
-    return op.Constant(value_ints=list(values))
+def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
+    """Convert `add`. PyTorch's own exporter adds booleans, which ONNX does not."""
+    if x.dtype == TensorProto.BOOL:
+        return op.Identity(x) if not alpha else op.Or(x, op.CastLike(y, x))
+    other = op.CastLike(y, x)
+    return op.Add(x, other if alpha == 1 else op.Mul(other, op.CastLike(alpha, x)))
+
+
+def _sign(x: Any) -> Any:
+    """Convert `sign`, which is 0 for NaN in PyTorch."""
+    if x.dtype == TensorProto.BOOL:
+        return op.Identity(x)
+    if not x.dtype.is_floating_point():
+        return op.Sign(x)
+    return op.Where(op.IsNaN(x), op.CastLike(op.Constant(value_float=0.0), x), op.Sign(x))
+
+
+def _hypot(x: Any, y: Any) -> Any:
+    """Convert `hypot`. The larger side is taken out of the root, so that no square overflows."""
+    sides = op.Abs(x), op.Abs(y)
+    larger, smaller = op.Max(*sides), op.Min(*sides)
+    one = op.CastLike(op.Constant(value_float=1.0), x)
+    is_zero_or_infinite = op.Or(op.Equal(larger, op.Add(larger, larger)), op.IsNaN(smaller))
+    ratio = op.Div(smaller, op.Where(is_zero_or_infinite, one, larger))
+    length = op.Mul(larger, op.Sqrt(op.Add(op.Mul(ratio, ratio), one)))
+    return op.Where(is_zero_or_infinite, op.Add(larger, smaller), length)
 
 
 def _extreme(reduce: Any, x: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
     if not len(x.shape):
         return op.Identity(x)
-    axes = _ints(*(dim or range(len(x.shape))))
+    axes = ints(*(dim or range(len(x.shape))))
     is_bool = x.dtype == TensorProto.BOOL
     result = reduce(op.Cast(x, to=TensorProto.INT32) if is_bool else x, axes, keepdims=int(keepdim))
     return op.Cast(result, to=TensorProto.BOOL) if is_bool else result
-
-
-def _sort(x: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
-    """Convert `sort`. Of equal elements, ONNX's `TopK` takes the one with the lower index first."""
-    del stable
-    if not len(x.shape):
-        return op.Identity(x), op.Constant(value_int=0)
-    count = op.Shape(x, start=dim, end=dim + 1 if dim != -1 else None)
-    return op.TopK(x, count, axis=dim, largest=int(descending), sorted=1)
 
 
 def _atan2(y: Any, x: Any) -> Any:
@@ -208,8 +273,8 @@ def _masked_select(x: Any, mask: Any) -> Any:
 def _cdist(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
     """Convert `cdist`: the p-norms of the differences of all rows of `x` and all rows of `y`."""
     del mode
-    differences = op.Abs(op.Sub(op.Unsqueeze(x, _ints(-2)), op.Unsqueeze(y, _ints(-3))))
-    last = _ints(-1)
+    differences = op.Abs(op.Sub(op.Unsqueeze(x, ints(-2)), op.Unsqueeze(y, ints(-3))))
+    last = ints(-1)
     if p == 0:
         marks = op.Cast(op.Greater(differences, op.Constant(value_float=0.0)), to=TensorProto.FLOAT)
         return op.ReduceSum(marks, last, keepdims=0)
@@ -239,18 +304,10 @@ def _of_numbers(compare: Any, x: Any, y: Any) -> Any:
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, compare(x, y)))
 
 
-def _hamming_window(*given: Any, dtype: int = TensorProto.FLOAT, **_: Any) -> Any:
-    """Convert `hamming_window`. ONNX's own has a coefficient of 25 / 46, and PyTorch's has 0.54."""
-    window = torch.hamming_window(*given).numpy()
-    return op.Cast(op.Constant(value=numpy_helper.from_array(window)), to=dtype)
-
-
-def _sizes(shape: Sequence[Any], axes: Sequence[int]) -> list[int]:
-    """Return the sizes of these dimensions, which must be fixed."""
-    sizes = [shape[axis] for axis in axes]
-    if not all(isinstance(size, int) for size in sizes):
-        raise TypeError("this operator is converted only for dimensions of a fixed size")
-    return sizes
+def _window(window: Callable[..., torch.Tensor], *given: Any, dtype: int = -1, **_: Any) -> Any:
+    """Convert a window by its numbers. ONNX's operators lack some and differ in a coefficient."""
+    numbers = op.Constant(value=numpy_helper.from_array(window(*given).numpy()))
+    return numbers if dtype == -1 else op.Cast(numbers, to=dtype)
 
 
 def _resized(
@@ -282,7 +339,7 @@ def _resized(
         exact = op.Mul(given, op.Constant(value=factors))
         each = [op.Cast(op.Floor(exact), to=TensorProto.INT64)]
     else:
-        each = [_ints(d) if isinstance(d, int) else op.Reshape(d, _ints(1)) for d in output_size]
+        each = [ints(d) if isinstance(d, int) else op.Reshape(d, ints(1)) for d in output_size]
     sizes = op.Concat(op.Shape(x, start=0, end=2), *each, axis=0)
     return op.Resize(x, None, None, sizes, **form)
 
@@ -292,12 +349,12 @@ def _in_cells(reduce: Any, x: Any, output_size: Sequence[int]) -> Any:
     shape = x.shape
     for axis, count in zip(range(-len(output_size), 0), output_size, strict=True):
         if count == 1:
-            x = reduce(x, _ints(axis), keepdims=1)
+            x = reduce(x, ints(axis), keepdims=1)
             continue
-        (size,) = _sizes(shape, [axis])
+        (size,) = fixed_sizes(shape, [axis])
         ends = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-        parts = [op.Slice(x, _ints(a), _ints(b), _ints(axis)) for a, b in ends]
-        x = op.Concat(*(reduce(part, _ints(axis), keepdims=1) for part in parts), axis=axis)
+        parts = [op.Slice(x, ints(a), ints(b), ints(axis)) for a, b in ends]
+        x = op.Concat(*(reduce(part, ints(axis), keepdims=1) for part in parts), axis=axis)
     return x
 
 
@@ -309,7 +366,7 @@ def _adaptive_max_pool(x: Any, output_size: Sequence[int]) -> Any:
 def _cumprod(x: Any, dim: int, dtype: int = -1) -> Any:
     """Convert `cumprod`, by doubling: each step joins the products of neighbouring parts."""
     rank = len(x.shape)
-    size = _sizes(x.shape, [dim])[0] if rank else 1
+    size = fixed_sizes(x.shape, [dim])[0] if rank else 1
     pads = [0] * (2 * rank)
     if dtype != -1:
         x = op.Cast(x, to=dtype)
@@ -318,25 +375,6 @@ def _cumprod(x: Any, dim: int, dtype: int = -1) -> Any:
     one = op.CastLike(op.Constant(value_int=1), x)
     for step in itertools.takewhile(lambda n: n < size, (1 << i for i in itertools.count())):
         pads[dim % rank] = step
-        earlier = op.Slice(op.Pad(x, _ints(*pads), one), _ints(0), _ints(size), _ints(dim))
+        earlier = op.Slice(op.Pad(x, ints(*pads), one), ints(0), ints(size), ints(dim))
         x = op.Mul(x, earlier)
     return op.Identity(x)
-
-
-def _kth_value(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    if x.shape is not None and not len(x.shape):
-        return op.Identity(x), op.Constant(value_int=0)
-    found = op.TopK(x, _ints(k), axis=dim, largest=0, sorted=1)
-    last = [op.Slice(each, _ints(k - 1), _ints(k), _ints(dim)) for each in found]
-    return last if keepdim else [op.Squeeze(each, _ints(dim)) for each in last]
-
-
-def _median_along(x: Any, dim: int, keepdim: bool = False) -> Any:
-    """Convert `median`: the smaller one of the two numbers in the middle."""
-    size = 1 if not len(x.shape) else _sizes(x.shape, [dim])[0]
-    return _kth_value(x, (size + 1) // 2, dim, keepdim)
-
-
-def _median(x: Any) -> Any:
-    count = math.prod(_sizes(x.shape, range(len(x.shape))))
-    return _kth_value(op.Reshape(x, _ints(-1)), (count + 1) // 2, 0)[0]

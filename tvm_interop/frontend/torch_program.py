@@ -220,6 +220,7 @@ def _converted(program: Any, origin: str) -> Any:
             f"PyTorch's exporter to ONNX cannot convert {origin}: {_reason(err)}"
         ) from err
     _check_state(result.exported_program, origin)
+    _add_lost_constants(result.model.graph)
     total = sum(t.const_value.nbytes for t in result.model.graph.initializers.values())
     if total <= _MOST_BYTES:
         model = result.model_proto
@@ -255,7 +256,13 @@ def _reason(error: Exception) -> str:
         nodes += re.findall(r"Error when translating node %(\S+) .*?target=([\w.]+)\]", str(error))
         error = error.__cause__
     where = "" if not nodes else f"node `{nodes[0][0]}` (`{nodes[0][1]}`): "
-    return where + first_line(error)
+    text = first_line(error)
+    if text.startswith("No ONNX function found"):
+        text = (
+            "ONNX has no form of this operator: compute it outside of the model, or write it with "
+            "other operators"
+        )
+    return where + text
 
 
 def _check_state(program: Any, origin: str) -> None:
@@ -267,6 +274,22 @@ def _check_state(program: Any, origin: str) -> None:
             "nothing from run to run: export the module after `.eval()`, or make the buffer an "
             "input and its new value an output"
         )
+
+
+def _add_lost_constants(graph: Any) -> None:
+    """Add to the graph the constants that its nodes read and that are not in it.
+
+    The exporter names the bounds of a `Clip` after its input. If a tensor is clipped twice, the
+    second bounds take the place of the first ones in the graph.
+    """
+    for node in graph.all_nodes():
+        for value in node.inputs:
+            if value is None or value.const_value is None or value.producer() is not None:
+                continue
+            if graph.initializers.get(value.name) is not value and not value.is_graph_input():
+                while value.name in graph.initializers:
+                    value.name += "_"
+                graph.initializers[value.name] = value
 
 
 def _finish(model: onnx.ModelProto, program: Any, sizes: SizeConditions) -> None:

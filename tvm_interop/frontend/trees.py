@@ -116,7 +116,7 @@ def import_classifier(
                 "its leaves give scores of the second of two classes alone: export the trees with "
                 "scores of the first class, or of both"
             )
-        total = bb.emit(relax.op.take(total, relax.const(np.array([0]), "int64"), 1))
+        total = bb.emit(relax.op.strided_slice(total, [1], [0], [1]))
     base = np.asarray(attrs.get("base_values", ()), np.float32)
     if len(base) == 2 and len(used) == 1:
         base = base[1:]

@@ -1,0 +1,245 @@
+"""Tests operators of PyTorch that this package converts itself, against PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.one_node import computed
+from tvm_interop.errors import UnsupportedModelError
+from tvm_interop.frontend import load_model
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
+
+_NAN = float("nan")
+
+
+class _Of(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        return tuple(self._function(*inputs))
+
+
+def _check(function: Callable[..., Any], *inputs: torch.Tensor) -> None:
+    """Compare all results of `function`; integers and types must be equal."""
+    wanted = tuple(function(*inputs))
+    program = torch.export.export(_Of(function), (list(inputs),))
+    names = program.graph_signature.user_inputs
+    feeds = {name: each.numpy() for name, each in zip(names, inputs, strict=True)}
+    for i, (got, want) in enumerate(
+        zip(computed(program, feeds, time_budget=0), wanted, strict=True)
+    ):
+        assert (got.dtype, got.shape) == (want.numpy().dtype, want.numpy().shape), i
+        np.testing.assert_allclose(got, want.numpy(), 1e-4, 1e-5, err_msg=str(i))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def test_booleans_are_added_and_sorted() -> None:
+    x, y = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
+    _check(lambda x, y: (x + y, torch.add(x, y, alpha=False), x + True, x.int() + y), x, y)
+    _check(lambda x: x.sort(stable=True), x)
+
+
+def test_medians_of_rows_with_nan() -> None:
+    x = torch.tensor([[1.0, _NAN, 3, 2], [4, 2, 3, 1], [_NAN, _NAN, 0, 1]])
+    _check(lambda x: (*x.median(1), x.median(), *x.median(0, keepdim=True)), x)
+    _check(lambda x: (*x.nanmedian(1), x.nanmedian(), x[1].median(), x[0, 0].nanmedian()), x)
+    _check(lambda x: (*x.median(1), x.median(), x.nanmedian()), torch.randperm(24).reshape(4, 6))
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.tensor([[1.0, _NAN, 3, 2, 9], [4, 2, 4, 1, 4], [-1, -2, -3, _NAN, _NAN]]),
+        torch.tensor([[3, 1, 3, 4, 4, 0, 5], [-3, -3, -4, -1, -5, 7, 7]]),
+        torch.tensor([[False, True, False, True]]),
+        torch.tensor(2.5),
+    ],
+)
+def test_cumulative_extremes(x: torch.Tensor) -> None:
+    _check(lambda x: (*x.cummax(-1), *x.cummin(-1), *x.cummax(0)), x)
+
+
+def test_places_in_sorted_rows() -> None:
+    rows, values = torch.arange(10.0).repeat(4, 1), torch.randn(4, 6) * 5
+    search, bucketize = torch.searchsorted, torch.bucketize
+    _check(
+        lambda rows, x: (
+            search(rows, x),
+            search(rows, x, right=True, out_int32=True),
+            search(rows[0], x, side="right"),
+            search(rows[0], 3.0),
+            search(rows.flip(1), x, sorter=rows.flip(1).argsort(-1)),
+            bucketize(x, rows[0]),
+            bucketize(x[0, 0], rows[0], right=True),
+        ),
+        rows,
+        values,
+    )
+    _check(
+        lambda x, bounds: (bucketize(x, bounds), bucketize(x, bounds, right=True)),
+        torch.tensor([0.0, _NAN, 1, float("inf"), -1]),
+        torch.tensor([-1.0, 0, 1]),
+    )
+
+
+@pytest.mark.parametrize("name", ["bartlett", "blackman", "hamming", "hann", "kaiser"])
+def test_windows(name: str) -> None:
+    window = getattr(torch, f"{name}_window")
+    _check(
+        lambda x: (
+            x * window(6), window(1) + x[:1], x * window(6, periodic=False),
+            x * window(6, dtype=torch.float64),
+        ),
+        torch.randn(6),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("is_float", [True, False])
+def test_scattered_reductions(is_float: bool) -> None:
+    x = torch.randn(4, 6) if is_float else torch.randint(-9, 9, (4, 6))
+    source = torch.randn(3, 6) if is_float else torch.randint(-9, 9, (3, 6))
+    at, rows = torch.tensor([[0, 2, 0], [1, 2, 0]]), torch.tensor([0, 2, 0])
+    kinds = [(kind, own) for kind in ("mean", "prod", "amin", "amax") for own in (True, False)]
+
+    def reduced(x: torch.Tensor, source: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            *(x.scatter_reduce(0, at, source, kind, include_self=own) for kind, own in kinds),
+            *(x.index_reduce(0, rows, source, kind, include_self=own) for kind, own in kinds),
+        ]
+
+    _check(reduced, x, source)
+
+
+def test_indices_of_a_part_of_the_scattered_elements() -> None:
+    at = torch.tensor([[0], [1]])
+    _check(
+        lambda x: (
+            x.scatter(1, at, x), x.scatter_add(1, at, x), x.scatter(1, at, 7.0, reduce="add"),
+            x.scatter(1, at, x, reduce="multiply"), x.scatter_reduce(1, at, x, "sum"),
+        ),
+        torch.randn(4, 6),
+    )  # fmt: skip
+
+
+def test_tensors_without_dimensions() -> None:
+    at = torch.tensor(0)
+    _check(
+        lambda x: (
+            *x.topk(1), x.prod(0), x.all(0), x.scatter(0, at, 3.0), x.scatter_add(0, at, x),
+            x.scatter_reduce(0, at, x, "mean"),
+        ),
+        torch.tensor(2.5),
+    )  # fmt: skip
+
+
+def test_sign_of_nan_is_zero() -> None:
+    _check(lambda x: (x.sign(), (x > 0).sign()), torch.tensor([_NAN, 2.0, 0.0, -3.0]))
+
+
+def test_hypotenuses_do_not_overflow() -> None:
+    x = torch.tensor([1e30, 0, float("inf"), 3, -4, 0, -1e30, _NAN])
+    _check(lambda x: [torch.hypot(x, x.flip(0))], x)
+
+
+def test_inverses_and_solutions() -> None:
+    matrices, right = torch.randn(3, 4, 4) + 3 * torch.eye(4), torch.randn(3, 4, 2)
+    linalg = torch.linalg
+    _check(
+        lambda a, b: (
+            a.inverse(), linalg.inv(a), linalg.matrix_power(a, -2), linalg.solve(a, b),
+            linalg.solve(a, b[..., 0]), linalg.solve(a, b.mT, left=False),
+            linalg.solve(a[0], b[0, :, 0]),
+            linalg.solve_triangular(a, b, upper=False),
+            linalg.solve_triangular(a, b, upper=True, unitriangular=True),
+            linalg.solve_triangular(a, b.mT, upper=True, left=False),
+        ),
+        matrices,
+        right,
+    )  # fmt: skip
+
+
+def test_decompositions_of_cholesky() -> None:
+    def decomposed(x: torch.Tensor) -> list[torch.Tensor]:
+        positive = x @ x.mT + torch.eye(4)
+        lower, fault = torch.linalg.cholesky_ex(positive)
+        return [torch.linalg.cholesky(positive, upper=upper) for upper in (False, True)] + [
+            lower, fault
+        ]  # fmt: skip
+
+    _check(decomposed, torch.randn(3, 4, 4))
+
+
+@pytest.mark.parametrize(
+    "x", [torch.randn(3, 4, 4), torch.zeros(2, 2), torch.randn(120, 120) * 30, -torch.eye(3)]
+)
+def test_logarithms_of_determinants(x: torch.Tensor) -> None:
+    """The determinant of the large matrix is no finite float32."""
+    _check(lambda x: (*torch.linalg.slogdet(x), torch.logdet(x)), x)
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}])
+def test_lstm_with_projections(options: dict[str, Any]) -> None:
+    layer = torch.nn.LSTM(6, 8, proj_size=3, **options).eval()
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            sequence, states = self.layer(x)
+            return sequence, *states
+
+    x = torch.randn(5, 2, 6)
+    program = torch.export.export(Net(), (x,))
+    for got, want in zip(computed(program, {"x": x.numpy()}, time_budget=0), Net()(x), strict=True):
+        np.testing.assert_allclose(got, want.detach().numpy(), 1e-4, 1e-5)
+
+
+def test_an_operator_without_a_form_in_onnx_is_named() -> None:
+    program = torch.export.export(_Of(lambda x: torch.linalg.qr(x)), ([torch.randn(3, 3)],))
+    message = r"node `linalg_qr` \(`torch.ops.aten.linalg_qr.default`\): ONNX has no form of"
+    with pytest.raises(UnsupportedModelError, match=message) as caught:
+        load_model(program)
+    assert "OpOverload" not in str(caught.value)
+
+
+def test_powers_and_circular_padding_give_no_warnings_of_tvm(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    _check(
+        lambda x: (
+            *(x**n for n in (2, 3, 4.0, 5, 6, 7, 8, 12, -3)), x.abs() ** 3.5, x.norm(p=3),
+            x[0, 0, 0] ** 3, x[0, 0, 0].abs() ** 3.5,
+            torch.nn.functional.pad(x, (2, 1), mode="circular"),
+        ),
+        torch.randn(1, 4, 6),
+    )  # fmt: skip
+    _check(lambda x: (x**3, x**5, x.int() ** 4, x**9), torch.randint(-9, 9, (3, 4)))
+    assert "Warning" not in capfd.readouterr().err
+
+
+def test_bounds_of_different_types() -> None:
+    _check(
+        lambda x, i: (x.clamp(0, 0.5), torch.clip(x, -0.5, max=1), x.clamp(0, 2), i.clamp(0, 2.5)),
+        torch.randn(4, 5),
+        torch.randint(-5, 5, (3, 4)),
+    )
+
+
+def test_a_tensor_is_clipped_several_times() -> None:
+    _check(
+        lambda x: (x.clamp_min(0).clamp_max(0.5), x.clamp_min(-0.5).clamp_max(1), x.relu() * 2),
+        torch.randn(4, 5),
+    )

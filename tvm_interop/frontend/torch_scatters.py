@@ -1,0 +1,114 @@
+"""Conversions to ONNX of PyTorch's operators that scatter elements by indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import numpy_helper
+from onnxscript import opset18 as op
+
+from .torch_shapes import ints
+
+_REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amin": "min", "amax": "max"}
+"""ONNX's names of PyTorch's reductions. Means are sums that are divided."""
+
+
+def scatter_reduced(
+    x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
+) -> Any:
+    """Convert `scatter_reduce`."""
+    if not len(x.shape):
+        rows = [op.Reshape(each, ints(1)) for each in (x, index, source)]
+        result = _rows_reduced(x.dtype, rows, 0, reduce, include_self)
+        return op.Squeeze(result, ints(0))
+    given = [x, index, _cut(source, index)]
+    return _rows_reduced(x.dtype, given, dim, reduce, include_self)
+
+
+def _cut(source: Any, index: Any) -> Any:
+    """Return the part of `source` that has an index. In ONNX, both have the same shape."""
+    if tuple(source.shape) == tuple(index.shape):
+        return source
+    return op.Slice(source, ints(*[0] * len(index.shape)), op.Shape(index))
+
+
+def _rows_reduced(dtype: Any, given: list[Any], dim: int, reduce: str, include_self: bool) -> Any:
+    """Convert `scatter_reduce` of tensors that have dimensions.
+
+    Parameters
+    ----------
+    dtype: the type of the result.
+    given: the tensor, the indices and the elements to scatter.
+    """
+    x, index, source = given
+    shape = op.Shape(index)
+    if not include_self:
+        # Elements that others reach begin with the number that changes no result.
+        first = op.Expand(_constant(_neutral(reduce, dtype), dtype), shape)
+        x = op.ScatterElements(x, index, first, axis=dim)
+    result = op.ScatterElements(x, index, source, axis=dim, reduction=_REDUCTIONS[reduce])
+    if reduce != "mean":
+        return result
+    one = _constant(1, dtype)
+    counts = op.Expand(_constant(int(include_self), dtype), op.Shape(x))
+    counts = op.ScatterElements(counts, index, op.Expand(one, shape), axis=dim, reduction="add")
+    if not include_self:
+        counts = op.Max(counts, one)
+    if dtype.is_floating_point():
+        return op.Div(result, counts)
+    return op.Div(op.Sub(result, op.Mod(result, counts)), counts)  # Rounded down.
+
+
+def index_reduced(
+    x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """Convert `index_reduce`, which has one index for each row of `source`."""
+    if not len(x.shape):
+        flat = [op.Reshape(each, ints(-1)) for each in (x, index, source)]
+        result = _rows_reduced(x.dtype, flat, 0, reduce, include_self)
+        return op.Squeeze(result, ints(0))
+    sizes = [-1 if axis == dim % len(x.shape) else 1 for axis in range(len(x.shape))]
+    each = op.Expand(op.Reshape(index, ints(*sizes)), op.Shape(source))
+    return _rows_reduced(x.dtype, [x, each, source], dim, reduce, include_self)
+
+
+def scatter(x: Any, dim: int, index: Any, source: Any, reduction: str = "none") -> Any:
+    """Convert `scatter` of a tensor or of a number."""
+    rows = [_with_dimension(each) for each in (x, index)]
+    if not hasattr(source, "shape"):
+        source = op.Expand(_constant(source, x.dtype), op.Shape(rows[1]))
+    else:
+        source = _cut(source, index) if len(index.shape) else _with_dimension(source)
+    result = op.ScatterElements(*rows, source, axis=dim, reduction=reduction)
+    return result if len(x.shape) else op.Squeeze(result, ints(0))
+
+
+def scatter_with(x: Any, dim: int, index: Any, source: Any, reduce: str) -> Any:
+    """Convert `scatter` that adds or multiplies."""
+    return scatter(x, dim, index, source, {"add": "add", "multiply": "mul"}[reduce])
+
+
+def scatter_add(x: Any, dim: int, index: Any, source: Any) -> Any:
+    """Convert `scatter_add`."""
+    return scatter(x, dim, index, source, "add")
+
+
+def _with_dimension(x: Any) -> Any:
+    return x if len(x.shape) else op.Reshape(x, ints(1))
+
+
+def _neutral(reduce: str, dtype: Any) -> float | int:
+    if reduce in ("sum", "mean"):
+        return 0
+    if reduce == "prod":
+        return 1
+    if dtype.is_floating_point():
+        return -np.inf if reduce == "amax" else np.inf
+    numbers = np.iinfo(dtype.numpy())
+    return int(numbers.min if reduce == "amax" else numbers.max)
+
+
+def _constant(value: Any, dtype: Any) -> Any:
+    """Return a constant of one element and the type `dtype`."""
+    return op.Constant(value=numpy_helper.from_array(np.array([value], dtype.numpy())))

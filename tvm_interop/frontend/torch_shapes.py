@@ -1,0 +1,26 @@
+"""Shapes and lists of integers in conversions of PyTorch's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onnxscript import opset18 as op
+
+
+def ints(*values: int) -> Any:
+    """Return a constant tensor of one dimension."""
+    return op.Constant(value_ints=list(values))
+
+
+def fixed_sizes(shape: Sequence[Any], axes: Sequence[int]) -> list[int]:
+    """Return the sizes of these dimensions.
+
+    Raises
+    ------
+    TypeError: a size is not fixed.
+    """
+    found = [shape[axis] for axis in axes]
+    if not all(isinstance(size, int) for size in found):
+        raise TypeError("this operator is converted only for dimensions of a fixed size")
+    return found

@@ -38,8 +38,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (
-        "as_images", "classical", "cumulative_sum", "equal_bools", "frontend", "gather_nd",
-        "grouped_attention",
+        "as_images", "classical", "cumulative_sum", "equal_bools", "fitting_inputs", "frontend",
+        "gather_nd", "grouped_attention",
         "indices", "microsoft", "microsoft_attention", "microsoft_small", "old_operators",
         "sequences", "spectra",
     ),

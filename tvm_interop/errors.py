@@ -8,7 +8,11 @@ object, and what the user can do. The native code raises the same classes, becau
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
+
+_DEFINITION = re.compile(r'\bir\.Op\(span=None, .*?name="([^"]+)".*?support_level=\d+\)')
+"""How TVM writes the definition of an operator in messages."""
 
 
 class TVMInteropError(Exception):
@@ -171,7 +175,9 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 def first_line(error: Exception) -> str:
     """The first line of the message of `error`, or the name of its class if it has no message.
 
-    The message of an error from TVM goes on with a backtrace.
+    The message of an error from TVM goes on with a backtrace. Where it writes out the definition of
+    an operator, only the operator's name is kept.
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = _DEFINITION.sub(r"`\1`", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -184,7 +184,7 @@ def test_decompositions_of_cholesky() -> None:
     "x", [torch.randn(3, 4, 4), torch.zeros(2, 2), torch.randn(120, 120) * 30, -torch.eye(3)]
 )
 def test_logarithms_of_determinants(x: torch.Tensor) -> None:
-    """The determinant of the large matrix is no finite float32."""
+    """The determinant of the large matrix is too large for a float32."""
     _check(lambda x: (*torch.linalg.slogdet(x), torch.logdet(x)), x)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 import onnx
 import onnx.inliner
 
+from .shapes import with_inferred_types
+
 _OWN = "tvm_interop.written_out"
 """The ONNX domain of the functions that this module adds. No model uses this domain."""
 _WIDENED = {"Cast", "CastLike", "Constant", "Pad", "Reshape", "Shape", "Squeeze", "Unsqueeze"}
@@ -105,7 +107,7 @@ def _with_difficult_nodes_settled(
     )
     if not difficult:
         return model
-    inferred = onnx.shape_inference.infer_shapes(model).graph
+    inferred = with_inferred_types(model).graph
     for node, types, is_inner in _typed_nodes(model.graph, inferred, {}):
         if (node.domain, node.op_type) not in wanted or not (is_inner or "" in node.input):
             continue

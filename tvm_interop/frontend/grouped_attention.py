@@ -75,7 +75,7 @@ def import_grouped_attention(
     lowest = relax.const(float(np.finfo(str(scores.ty.dtype)).min), str(scores.ty.dtype))
     scores = bb.emit(relax.op.where(counts, scores, lowest))
     if sinks is None and int(attrs.get("smooth_softmax", 0)) == 1:
-        sinks = relax.const(np.zeros(heads, str(scores.ty.dtype)))
+        sinks = relax.const(np.zeros(heads), str(scores.ty.dtype))
     weights = _weights(bb, scores, sinks)
     result = _weighed(bb, weights, values, groups)
     return relax.Tuple([result, keys, values][: max(number_of_results(attrs), 1)])

@@ -31,6 +31,7 @@ from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import CONVERTED, convert
 from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
 from .expand import nodes_of
+from .fitting_inputs import check_inputs
 from .fold import fold
 from .half import narrowed, widened
 from .indices import with_safe_indices
@@ -329,6 +330,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if result is None:
             result = self._checked_part(op_name, inputs, attrs, opset)
         if result is None:
+            check_inputs(op_name, inputs)
             inputs = with_safe_indices(self.bb, op_name, inputs, attrs)
             inputs = as_tvm_takes_them(op_name, inputs, attrs)
             result = convert(self.bb, op_name, inputs, attrs)

@@ -20,6 +20,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from ..errors import UnsupportedModelError
+from ..lowering.static_shape import known_shape
 from .constants import text_of
 from .misfit import MisfitError
 from .recurrent_kernel import Activation, Recurrence, recurrent_kernel
@@ -83,6 +84,32 @@ class _Importer:
                 "export the model in float32"
             )
         self._activations = _activations(op_type, attrs, self._directions)
+        self._check_shapes()
+
+    def _check_shapes(self) -> None:
+        """Refuse weights and states of other shapes than ONNX requires.
+
+        Raises
+        ------
+        MisfitError: the message names the input.
+        """
+        directions, hidden = self._directions, self._hidden
+        rows = _GATES[self._op_type] * hidden
+        state = (directions, self._batch, hidden)
+        for name, given, wanted in (
+            ("W", self._w, (directions, rows, int(self._x.ty.shape[2]))),
+            ("R", self._r, (directions, rows, hidden)),
+            ("B", self._b, (directions, 2 * rows)),
+            ("sequence_lens", self._lengths, (self._batch,)),
+            ("initial_h", self._h0, state),
+            ("initial_c", self._c0, state),
+            ("P", self._peepholes, (directions, 3 * hidden)),
+        ):
+            shape = wanted if given is None else known_shape(given)
+            if shape != wanted:
+                raise MisfitError(
+                    f"its input `{name}` has the shape {shape}, and ONNX requires {wanted}"
+                )
 
     def outputs(self) -> relax.Tuple:
         directions = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
@@ -144,7 +171,7 @@ class _Importer:
                 of_inputs = relax.op.add(of_inputs, of_state)
             product = relax.op.add(product, of_inputs)
         elif after_reset:
-            arguments.append(relax.const(np.zeros(gates * self._hidden, self._dtype)))
+            arguments.append(relax.const(np.zeros(gates * self._hidden), self._dtype))
         projected = relax.op.reshape(product, [self._length, self._batch, gates * self._hidden])
         is_lstm = self._op_type == "LSTM"
         arguments.append(self._state(self._h0, direction))
@@ -181,7 +208,7 @@ class _Importer:
 
     def _state(self, given: Any, direction: int) -> relax.Expr:
         if given is None:
-            return relax.const(np.zeros((self._batch, self._hidden), self._dtype))
+            return relax.const(np.zeros((self._batch, self._hidden)), self._dtype)
         return self._of(given, direction)
 
     def _of(self, stacked: Any, direction: int) -> Any:

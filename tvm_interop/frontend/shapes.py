@@ -9,7 +9,7 @@ import onnx
 import tvm
 from tvm import relax
 
-from ..errors import InputError, UnsupportedModelError
+from ..errors import InputError, UnsupportedModelError, first_line
 from ..lowering.static_shape import static_shape
 from .declared_dims import Dims, declared_dims
 from .open_dimensions import is_open, open_dimensions_error
@@ -72,13 +72,28 @@ def with_output_types(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if all(value.type.WhichOneof("value") for value in model.graph.output):
         return model
-    inferred = onnx.shape_inference.infer_shapes(model)
+    inferred = with_inferred_types(model)
     types = {value.name: value.type for value in (*inferred.graph.output, *inferred.graph.input)}
     typed = onnx.ModelProto()
     typed.CopyFrom(model)
     for value in typed.graph.output:
         value.type.CopyFrom(types[value.name])
     return typed
+
+
+def with_inferred_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy of `model` with the types and shapes that ONNX infers.
+
+    Raises
+    ------
+    UnsupportedModelError: a node does not fit its definition.
+    """
+    try:
+        return onnx.shape_inference.infer_shapes(model)
+    except onnx.shape_inference.InferenceError as err:
+        raise UnsupportedModelError(
+            f"the model is not valid ONNX: {first_line(err)}; export it again"
+        ) from err
 
 
 def check_outputs(graph: onnx.GraphProto) -> None:

@@ -133,7 +133,7 @@ def _with_base(bb: relax.BlockBuilder, total: Any, attrs: Mapping[str, Any]) -> 
         raise UnsupportedModelError(
             f"it has {len(base)} base values for {total.ty.shape[1]} outputs: export it again"
         )
-    return bb.emit(relax.op.add(total, relax.const(base.astype(str(total.ty.dtype)))))
+    return bb.emit(relax.op.add(total, relax.const(base, str(total.ty.dtype))))
 
 
 def _forest(attrs: Mapping[str, Any], output: str, number: int) -> _Forest:

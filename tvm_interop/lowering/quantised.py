@@ -433,7 +433,8 @@ class _Rewriter:
             if array.size == 1:
                 return arg
             if array.ndim == 4:
-                return relax.const(np.ascontiguousarray(array.transpose(_FIRST_TO_LAST)))
+                turned = np.ascontiguousarray(array.transpose(_FIRST_TO_LAST))
+                return relax.const(turned, str(array.dtype))
             return None
         return arg if not isinstance(getattr(arg, "ty", None), relax.TensorType) else None
 

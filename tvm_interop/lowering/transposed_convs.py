@@ -107,7 +107,8 @@ def _replaced(binding: relax.Binding) -> list[relax.Binding]:
         return [binding]
     conv, _, _ = _CONVS[call.op]
     builder = relax.BlockBuilder()
-    weights = relax.const(_sub_pixel_weights(call.args[1].value.numpy(), axes))
+    array = _sub_pixel_weights(call.args[1].value.numpy(), axes)
+    weights = relax.const(array, str(array.dtype))
     padding = [axis.padding[end] for end in (0, 1) for axis in axes]
     wide = builder.normalize(conv(call.args[0], weights, padding=padding))
     made: list[relax.Binding] = []

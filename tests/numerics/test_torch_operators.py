@@ -243,3 +243,20 @@ def test_a_tensor_is_clipped_several_times() -> None:
         lambda x: (x.clamp_min(0).clamp_max(0.5), x.clamp_min(-0.5).clamp_max(1), x.relu() * 2),
         torch.randn(4, 5),
     )
+
+
+def test_special_functions() -> None:
+    ends = torch.tensor([0.0, 1, 2, 0.5, -1, -2.5, 1e-6, -1e-6, 170, 1e20, float("inf"), _NAN])
+    x = torch.cat([torch.linspace(-7.3, 9, 60), ends])
+    _check(lambda x: (torch.lgamma(x), torch.digamma(x)), x)
+    u = torch.cat([torch.linspace(-1, 1, 41), torch.tensor([0.999999, -0.99999, 1e-8, 1.5, _NAN])])
+    _check(lambda x: [torch.erfinv(x)], u)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_solutions_with_a_decomposed_matrix(upper: bool) -> None:
+    def solved(x: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+        factor = torch.linalg.cholesky(x @ x.mT + torch.eye(4), upper=upper)
+        return [torch.cholesky_solve(b, factor, upper), torch.cholesky_inverse(factor, upper)]
+
+    _check(solved, torch.randn(3, 4, 4), torch.randn(3, 4, 2))

@@ -136,6 +136,21 @@ def cholesky(x: Any, upper: bool = False, check_errors: bool = False) -> Any:
     return _turned(lower, len(x.shape)) if upper else lower, _no_fault(x)
 
 
+def inverse_of_decomposed(x: Any, upper: bool = False) -> Any:
+    """Convert `cholesky_inverse`: the inverse of the matrix that was decomposed."""
+    inverted = _inverse(op.Trilu(x, upper=int(upper)))
+    turned = _turned(inverted, len(x.shape))
+    return op.MatMul(inverted, turned) if upper else op.MatMul(turned, inverted)
+
+
+def solve_decomposed(b: Any, x: Any, upper: bool = False) -> Any:
+    """Convert `cholesky_solve`, by two triangular matrices."""
+    inverted = _inverse(op.Trilu(x, upper=int(upper)))
+    turned = _turned(inverted, len(x.shape))
+    first, second = (turned, inverted) if upper else (inverted, turned)
+    return op.MatMul(second, op.MatMul(first, b))
+
+
 def _inverse(x: Any) -> Any:
     return Op(Opset(_INVERSE.domain, 1), _INVERSE.name, _INVERSE)(x)
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 from onnxscript import opset18 as op
 
 from ..errors import UnsupportedModelError
-from . import torch_algebra, torch_orders, torch_scatters
+from . import torch_algebra, torch_orders, torch_scatters, torch_special
 from .torch_shapes import fixed_sizes, ints
 
 _ANTIALIASED: Mapping[str, Any] = {"antialias": 1, "cubic_coeff_a": -0.5, "exclude_outside": 1}
@@ -49,6 +49,8 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.atan2.default: _atan2,
         aten.bucketize.Scalar: torch_orders.bucketize,
         aten.bucketize.Tensor: torch_orders.bucketize,
+        aten.cholesky_inverse.default: torch_algebra.inverse_of_decomposed,
+        aten.cholesky_solve.default: torch_algebra.solve_decomposed,
         aten.cummax.default: partial(torch_orders.cumulative_extreme, op.GreaterOrEqual),
         aten.cummin.default: partial(torch_orders.cumulative_extreme, op.LessOrEqual),
         aten.cumprod.default: _cumprod,
@@ -76,9 +78,12 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.sign.default: _sign,
         aten.sort.stable: torch_orders.sort,
         aten.topk.default: torch_orders.top_k,
+        prims.digamma.default: torch_special.digamma,
+        prims.erf_inv.default: torch_special.erf_inverse,
         prims.fmax.default: partial(_of_numbers, op.Max),
         prims.fmin.default: partial(_of_numbers, op.Min),
         prims.hypot.default: _hypot,
+        prims.lgamma.default: torch_special.log_gamma,
         prims.signbit.default: _sign_bit,
     }
 

@@ -174,7 +174,7 @@ def test_decompositions_of_cholesky() -> None:
         positive = x @ x.mT + torch.eye(4)
         lower, fault = torch.linalg.cholesky_ex(positive)
         return [torch.linalg.cholesky(positive, upper=upper) for upper in (False, True)] + [
-            lower, fault
+            lower, fault, torch.cholesky(positive)
         ]  # fmt: skip
 
     _check(decomposed, torch.randn(3, 4, 4))

@@ -136,6 +136,11 @@ def cholesky(x: Any, upper: bool = False, check_errors: bool = False) -> Any:
     return _turned(lower, len(x.shape)) if upper else lower, _no_fault(x)
 
 
+def lower_or_upper_factor(x: Any, upper: bool = False) -> Any:
+    """Convert `cholesky`, the older form of `linalg.cholesky`."""
+    return cholesky(x, upper)[0]
+
+
 def inverse_of_decomposed(x: Any, upper: bool = False) -> Any:
     """Convert `cholesky_inverse`: the inverse of the matrix that was decomposed."""
     inverted = _inverse(op.Trilu(x, upper=int(upper)))

@@ -49,6 +49,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.atan2.default: _atan2,
         aten.bucketize.Scalar: torch_orders.bucketize,
         aten.bucketize.Tensor: torch_orders.bucketize,
+        aten.cholesky.default: torch_algebra.lower_or_upper_factor,
         aten.cholesky_inverse.default: torch_algebra.inverse_of_decomposed,
         aten.cholesky_solve.default: torch_algebra.solve_decomposed,
         aten.cummax.default: partial(torch_orders.cumulative_extreme, op.GreaterOrEqual),
@@ -198,7 +199,7 @@ def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
     """Convert `add`. PyTorch's own exporter adds booleans, which ONNX does not."""
     if x.dtype == TensorProto.BOOL:
         return op.Identity(x) if not alpha else op.Or(x, op.CastLike(y, x))
-    other = op.CastLike(y, x)
+    other = y if hasattr(y, "shape") else op.CastLike(y, x)
     return op.Add(x, other if alpha == 1 else op.Mul(other, op.CastLike(alpha, x)))
 
 

@@ -56,6 +56,18 @@ class _Kernels:
             b[i] = a[i] * T.float32(3)
 
 
+def test_a_kernel_that_does_not_compile_is_named(tmp_path: Path) -> None:
+    @T.prim_func
+    def odd(a: T.Buffer((4,), "bool"), b: T.Buffer((4,), "bool")):
+        for i in range(4):
+            b[i] = a[i] + a[i]
+
+    kernels = tvm.IRModule({**dict(_Kernels.functions_items()), tvm.ir.GlobalVar("odd"): odd})
+    with pytest.raises(DeviceError, match=r"kernel of operator `odd`: .*; compute the operator"):
+        build_kernels(kernels, "llvm", tmp_path / "k.so")
+    assert not list(tmp_path.iterdir())
+
+
 def test_library_gives_every_kernel_by_name(tmp_path: Path) -> None:
     path = build_kernels(_Kernels, "llvm", tmp_path / "k.so")
     assert path == tmp_path / "k.so"

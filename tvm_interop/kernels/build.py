@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from .._native import cpu as _native
-from ..errors import DeviceError
+from ..errors import DeviceError, first_line
 from .linker import Linker, find_linker
 from .loops import ADDS, ROWS, STEPS
 from .pipeline import PIPELINE
@@ -73,8 +73,12 @@ def build_kernels(
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         try:
             objects = _compiled(kernels, target, others or {}, Path(scratch), count)
+        except DeviceError:
+            raise
         except Exception as err:
-            raise DeviceError(f"TVM cannot compile the kernels for `{target}`: {err}") from err
+            raise DeviceError(
+                f"TVM cannot compile the kernels for `{target}`: {first_line(err)}"
+            ) from err
         library = Path(scratch) / "kernels.so"
         linker.link(objects, library)
         _check_imports(library.read_bytes())
@@ -126,7 +130,10 @@ def _compiled(
         its_target, some = files[number]
         path = folder / f"{number}.o"
         with _like(context):
-            write_object(tvm.IRModule(dict(some)), its_target, path)
+            try:
+                write_object(tvm.IRModule(dict(some)), its_target, path)
+            except Exception as err:
+                raise _error_of(some, its_target, path, err) from err
         if count is not None:
             built.append(len(some))
             count(sum(built), len(functions))
@@ -136,6 +143,23 @@ def _compiled(
         return [build(number) for number in range(len(files))]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(build, range(len(files))))
+
+
+def _error_of(
+    some: list[Any], target: tvm.target.Target, path: Path, error: Exception
+) -> Exception:
+    """Return the error for kernels that do not compile together: it names the first at fault."""
+    for var, function in some if len(some) > 1 else ():
+        try:
+            write_object(tvm.IRModule({var: function}), target, path)
+        except Exception as err:
+            return _error_of([(var, function)], target, path, err)
+    if len(some) != 1:
+        return error
+    return DeviceError(
+        f"TVM cannot compile the kernel of operator `{some[0][0].name_hint}`: {first_line(error)}; "
+        "compute the operator outside of the model, or report the model"
+    )
 
 
 def write_object(kernels: tvm.IRModule, target: tvm.target.Target, path: Path) -> None:

@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from ..errors import UnsupportedModelError
+from ..errors import UnsupportedModelError, first_line
 from ..machine.cpu_features import runs_own_kernels
 from .common_subexpressions import CommonSubexpressions
 from .cut_convs import CutConvs
@@ -113,7 +113,7 @@ class LowerToUnits:
                 without = () if attends else ("attention",)
                 mod = _lowering(self._libraries, self._narrow, self._int8_libraries, without)(mod)
         except Exception as err:
-            raise UnsupportedModelError(f"TVM cannot lower the model: {err}") from err
+            raise UnsupportedModelError(f"TVM cannot lower the model: {first_line(err)}") from err
         var = mod.get_global_var("main")
         mod.update_func(var, mod[var].with_attr(_LOWERED, True))
         return mod

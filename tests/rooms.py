@@ -14,6 +14,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "explain_verdicts", "figures", "gpu_table", "gpu_visit", "harness", "learned_benchmark",
         "operator_profile",
         "papers", "papers_hios_opara_top", "papers_rankings", "papers_simulated",
+        "ranges_benchmark",
         "scheduler_benchmarks", "top_benchmark", "torch_gpu", "torch_twin", "two_cores",
         "zoo_networks", "zoo_tables",
     ),

@@ -22,9 +22,9 @@ from tvm_interop.lowering.legalize_once import legalized_once
 @I.ir_module
 class Layers:
     @R.function
-    def main(
-        x: R.Tensor((2, 8), "float32"), y: R.Tensor((2, 8), "float32")
-    ) -> R.Tensor((2, 8), "float32"):
+    def main(x: R.Tensor((2, 8), "float32"), y: R.Tensor((2, 8), "float32")) -> R.Tensor(
+        (2, 8), "float32"
+    ):
         with R.dataflow():
             a = R.add(x, x)
             b = R.add(a, y)
@@ -85,9 +85,7 @@ def test_the_module_is_the_usual_one(make: Any) -> None:
     own = legalizations()
     # The usual functions make equal kernels for equal max poolings; see the next test.
     own = {name: function for name, function in own.items() if "max_pool" not in name}
-    tvm.ir.assert_structural_equal(
-        _legalized(module, legalized_once(own)), _legalized(module, own)
-    )
+    tvm.ir.assert_structural_equal(_legalized(module, legalized_once(own)), _legalized(module, own))
 
 
 def test_equal_max_poolings_share_a_kernel() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
 
-from benchmarks import zoo_images, zoo_networks, zoo_steps  # noqa: E402
+from benchmarks import open_export, zoo_images, zoo_networks, zoo_steps  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -145,3 +145,26 @@ def test_a_step_of_a_decoder_reads_the_encoder_through_its_cache(kind: str) -> N
         scores, *after = zoo_steps.EncoderDecoderStep(network)(ids[:, 5:], *kept)
     torch.testing.assert_close(scores[:, 0], whole.logits[:, 5])
     assert [x.shape[2] for x in after] == [6] * 4
+
+
+def test_a_detector_for_any_size_finds_the_same_boxes() -> None:
+    one = zoo_networks.keep_variance(zoo_images.YoloV8(64)).eval()
+    any_size = open_export.AnySizeYolo(64).eval()
+    any_size.load_state_dict(one.state_dict())
+    x = torch.randn(1, 3, 64, 64)
+    torch.testing.assert_close(any_size(x), one(x))
+    assert any_size(torch.randn(1, 3, 96, 32)).shape == (1, 84, 12 * 4 + 6 * 2 + 3 * 1)
+
+
+def test_interest_does_not_know_the_order_of_the_past() -> None:
+    network = open_export.Din()
+    history, item = torch.randint(0, 1000, (3, 7)), torch.randint(0, 1000, (3,))
+    torch.testing.assert_close(network(history.flip(1), item), network(history, item))
+
+
+def test_sizes_of_open_dimensions_are_within_their_ranges() -> None:
+    for network in open_export.NETWORKS.values():
+        for dimension, (low, high) in network.ranges.items():
+            size = network.some_size(dimension)
+            assert low <= size <= high
+            assert size % network.multiples.get(dimension, 1) == 0

@@ -260,3 +260,38 @@ def test_solutions_with_a_decomposed_matrix(upper: bool) -> None:
         return [torch.cholesky_solve(b, factor, upper), torch.cholesky_inverse(factor, upper)]
 
     _check(solved, torch.randn(3, 4, 4), torch.randn(3, 4, 2))
+
+
+def test_ranges_and_shifts() -> None:
+    _check(
+        lambda x, i: (
+            torch.arange(-1, 2.0) / 1.5 + x, torch.arange(0, 2, 0.75) / 3 + x, torch.arange(3) + i,
+            i >> torch.arange(3), i << torch.arange(3),
+        ),
+        torch.randn(3),
+        torch.tensor([-200, 77, 5]),
+    )  # fmt: skip
+
+
+def test_layers_of_fourier_neural_operators() -> None:
+    """Some operators of complex numbers are converted by their real and imaginary parts."""
+    fft = torch.fft
+    weights = torch.complex(torch.randn(3, 3, 4), torch.randn(3, 3, 4))
+
+    def of_part(x: torch.Tensor) -> torch.Tensor:
+        spectrum = fft.rfft2(x)
+        result = torch.zeros_like(spectrum)
+        result[..., :4, :3] = spectrum[..., :4, :3] * weights[0, 0, :3]
+        return fft.irfft2(result, s=x.shape[-2:])
+
+    def of_rows(x: torch.Tensor) -> torch.Tensor:
+        spectrum = fft.rfft(x[:, :, 0])
+        result = torch.zeros(2, 3, 5, dtype=torch.cfloat)
+        result[..., :4] = torch.einsum("bix,iox->box", spectrum[..., :4], weights)
+        return fft.irfft(result, n=8)
+
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        part = fft.rfft2(x)[..., :4, :3]
+        return fft.irfft2(torch.nn.functional.pad(part, (0, 2, 0, 4)), s=x.shape[-2:])
+
+    _check(lambda x: (of_part(x), of_rows(x), padded(x)), torch.randn(2, 3, 8, 8))

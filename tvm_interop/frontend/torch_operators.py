@@ -123,42 +123,6 @@ def check_program(program: Any, origin: str) -> None:
             raise UnsupportedModelError(f"{origin}: node `{node.name}` {found}")
 
 
-def spelled_out(program: Any) -> Any:
-    """Return the program with the operators in it that PyTorch can only convert in smaller parts.
-
-    These are attention of other than four dimensions, LSTMs with projections, `clamp` with an
-    integer and a float as bounds, and linear algebra with a check for errors.
-    """
-    aten = torch.ops.aten
-    found = {node.target for node in program.graph.nodes if _in_parts(node)}
-    if not found:
-        return program
-    table = torch.export.default_decompositions()
-    kinds = {*found, aten._scaled_dot_product_attention_math.default}
-    chosen = {kind: table[kind] for kind in kinds if kind in table}
-    chosen.update(dict.fromkeys({aten.clamp.default, aten.clip.default} & found, _clamped))
-    return program.run_decompositions({**chosen, **torch_algebra.without_checks()})
-
-
-def _clamped(x: Any, min: Any = None, max: Any = None) -> Any:
-    if min is not None:
-        x = torch.ops.aten.clamp_min.default(x, min)
-    return x if max is None else torch.ops.aten.clamp_max.default(x, max)
-
-
-def _in_parts(node: Any) -> bool:
-    aten = torch.ops.aten
-    if node.target is aten.scaled_dot_product_attention.default:
-        return len(node.args[0].meta["val"].shape) != 4
-    if node.target is aten.lstm.input:
-        hidden, cell = (state.meta["val"] for state in node.args[1])
-        return bool(hidden.shape[2] != cell.shape[2])
-    if node.target in (aten.clamp.default, aten.clip.default):
-        bounds = [each for each in (*node.args[1:], *node.kwargs.values()) if each is not None]
-        return len({type(each) for each in bounds}) > 1
-    return node.target in torch_algebra.CHECKED
-
-
 def _fault(node: Any) -> str | None:
     """Say why a node would be converted to something else; None if it would not."""
     aten = torch.ops.aten

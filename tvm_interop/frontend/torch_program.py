@@ -2,7 +2,7 @@
 
 It needs the extra `torch`. PyTorch's developers test their exporter against PyTorch, operator by
 operator, and everything that this package does with ONNX models then works for programs too.
-What the exporter lacks is in `torch_operators.py`.
+What the exporter lacks is in `torch_operators.py` and `torch_parts.py`.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def _forget_ranges_of_sums(program: Any) -> None:
 def _converted(program: Any, origin: str) -> Any:
     """Convert a program; see `as_onnx`."""
     torch = _torch(f"{origin} is a program of torch.export")
-    from .torch_operators import check_program, spelled_out, translations
+    from .torch_operators import check_program, translations
+    from .torch_parts import spelled_out
 
     sizes = size_conditions(program, origin)
     check_program(program, origin)
@@ -258,9 +259,10 @@ def _reason(error: Exception) -> str:
     where = "" if not nodes else f"node `{nodes[0][0]}` (`{nodes[0][1]}`): "
     text = first_line(error)
     if text.startswith("No ONNX function found"):
+        of = " for complex numbers" if "complex-valued" in text else ""
         text = (
-            "ONNX has no form of this operator: compute it outside of the model, or write it with "
-            "other operators"
+            f"ONNX has no form of this operator{of}: compute it outside of the model, or write it "
+            "with other operators"
         )
     return where + text
 

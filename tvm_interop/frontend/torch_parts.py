@@ -1,0 +1,154 @@
+"""Replaces operators of a program that PyTorch can only convert to ONNX in smaller parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import torch_algebra
+
+_ATEN = torch.ops.aten
+
+
+def spelled_out(program: Any) -> Any:
+    """Return the program with the operators in it that PyTorch can only convert in smaller parts.
+
+    These are attention of other than four dimensions, LSTMs with projections, linear algebra with a
+    check for errors, shifts by a tensor, some operators of complex numbers, and `clamp` and
+    `arange` of both integers and floats. Other programs are returned unchanged.
+    """
+    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    found = {node.target for node in nodes if _in_parts(node)}
+    if not found and not any(map(_is_mixed, nodes)):
+        return program
+    table = torch.export.default_decompositions()
+    kinds = {*found, _ATEN._scaled_dot_product_attention_math.default}
+    chosen = {kind: table[kind] for kind in kinds if kind in table}
+    shifts = {kind: made for kind, made in _SHIFTS.items() if kind in found}
+    own = {**shifts, **_of_complex_numbers(), **torch_algebra.without_checks()}
+    result = program.run_decompositions({**chosen, **own})
+    for node in filter(_is_mixed, result.graph.nodes):
+        node.args = tuple(map(_as_float, node.args))
+        node.kwargs = {name: _as_float(value) for name, value in node.kwargs.items()}
+    result.graph_module.recompile()
+    return result
+
+
+_SHIFTS = {
+    _ATEN.__lshift__.Tensor: _ATEN.bitwise_left_shift.Tensor,
+    _ATEN.__rshift__.Tensor: _ATEN.bitwise_right_shift.Tensor,
+}
+
+
+def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
+    """Return decompositions that change operators of complex numbers only.
+
+    They compute with the real and the imaginary parts.
+    """
+
+    def filled(value: float) -> Callable[..., Any]:
+        def fill(x: Any, dtype: Any = None, **_: Any) -> Any:
+            if not (x.is_complex() if dtype is None else dtype.is_complex):
+                return NotImplemented
+            part = x.real.dtype if x.is_complex() else torch.float32
+            return torch.complex(*(torch.full(x.shape, v, dtype=part) for v in (value, 0.0)))
+
+        return fill
+
+    def zeros(size: Any, dtype: Any = None, **_: Any) -> Any:
+        if dtype is None or not dtype.is_complex:
+            return NotImplemented
+        part = torch.float64 if dtype == torch.complex128 else torch.float32
+        return torch.complex(*(torch.full(size, 0.0, dtype=part) for _ in range(2)))
+
+    def product(of: Callable[..., Any]) -> Callable[..., Any]:
+        def multiply(x: Any, y: Any) -> Any:
+            if not x.is_complex():
+                return NotImplemented
+            (a, b), (c, d) = (x.real, x.imag), (y.real, y.imag)
+            return torch.complex(of(a, c) - of(b, d), of(a, d) + of(b, c))
+
+        return multiply
+
+    def copied(x: Any, source: Any, non_blocking: bool = False) -> Any:
+        del non_blocking
+        if not x.is_complex() or x.dtype != source.dtype:
+            return NotImplemented
+        return source if x.shape == source.shape else _ATEN.expand.default(source, x.shape)
+
+    def of_parts(each: Callable[..., Any]) -> Callable[..., Any]:
+        def compute(x: Any, *given: Any, **named: Any) -> Any:
+            if not x.is_complex():
+                return NotImplemented
+            tensors = [x, *(value for value in given if isinstance(value, torch.Tensor))]
+            others = given[len(tensors) - 1 :]
+            parts = [t.real for t in tensors], [t.imag for t in tensors]
+            return torch.complex(*(each(*part, *others, **named) for part in parts))
+
+        return compute
+
+    def padded(x: Any, pad: Any, value: Any = 0) -> Any:
+        if not x.is_complex() or value:
+            return NotImplemented
+        parts = (_ATEN.constant_pad_nd.default(part, pad, 0.0) for part in (x.real, x.imag))
+        return torch.complex(*parts)
+
+    return {
+        _ATEN.bmm.default: product(_ATEN.bmm.default),
+        _ATEN.constant_pad_nd.default: padded,
+        _ATEN.copy.default: copied,
+        **{each: of_parts(each) for each in _BY_PARTS},
+        _ATEN.mm.default: product(_ATEN.mm.default),
+        _ATEN.ones_like.default: filled(1.0),
+        _ATEN.zeros.default: zeros,
+        _ATEN.zeros_like.default: filled(0.0),
+    }
+
+
+_BY_PARTS = (
+    _ATEN.expand.default, _ATEN.select.int, _ATEN.select_scatter.default,
+    _ATEN.slice_scatter.default, _ATEN.squeeze.dims, _ATEN.unsqueeze.default,
+)  # fmt: skip
+"""Operators that change the real and the imaginary parts alike."""
+
+
+_COMPLEX = frozenset(
+    {
+        _ATEN.copy_.default, _ATEN.einsum.default, _ATEN.matmul.default, _ATEN.ones_like.default,
+        _ATEN.pad.default, _ATEN.zeros.default, _ATEN.zeros_like.default,
+    }
+)  # fmt: skip
+"""Operators that PyTorch's exporter does not convert for complex numbers."""
+
+
+def _in_parts(node: Any) -> bool:
+    if node.target is _ATEN.scaled_dot_product_attention.default:
+        return len(node.args[0].meta["val"].shape) != 4
+    if node.target is _ATEN.lstm.input:
+        hidden, cell = (state.meta["val"] for state in node.args[1])
+        return bool(hidden.shape[2] != cell.shape[2])
+    if node.target in _COMPLEX:
+        return bool(node.meta["val"].is_complex())
+    return node.target in torch_algebra.CHECKED or node.target in _SHIFTS
+
+
+_OF_BOTH = frozenset(
+    {
+        _ATEN.arange.default, _ATEN.arange.start, _ATEN.arange.start_step,
+        _ATEN.clamp.default, _ATEN.clip.default,
+    }
+)  # fmt: skip
+"""Operators that PyTorch's exporter gets wrong if some of their numbers are integers."""
+
+
+def _is_mixed(node: Any) -> bool:
+    if node.op != "call_function" or node.target not in _OF_BOTH:
+        return False
+    given = (*node.args, *node.kwargs.values())
+    return {type(value) for value in given if type(value) in (int, float)} == {int, float}
+
+
+def _as_float(value: Any) -> Any:
+    return float(value) if type(value) is int else value

@@ -132,6 +132,19 @@ def test_indices_of_a_part_of_the_scattered_elements() -> None:
     )  # fmt: skip
 
 
+def test_booleans_are_scattered_and_reduced() -> None:
+    at = torch.tensor([[0, 1, 0], [2, 2, 0]])
+    _check(
+        lambda x, y: (
+            *(x.scatter_reduce(0, at, y, kind) for kind in ("sum", "prod", "amin", "amax")),
+            x.scatter_reduce(0, at, y, "amin", include_self=False), x.scatter_add(0, at, y),
+            x.scatter(0, at, y),
+        ),
+        torch.rand(3, 3) > 0.5,
+        torch.rand(2, 3) > 0.5,
+    )  # fmt: skip
+
+
 def test_tensors_without_dimensions() -> None:
     at = torch.tensor(0)
     _check(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 from onnxscript import opset18 as op
 
 from .torch_shapes import ints
@@ -42,6 +42,10 @@ def _rows_reduced(dtype: Any, given: list[Any], dim: int, reduce: str, include_s
     given: the tensor, the indices and the elements to scatter.
     """
     x, index, source = given
+    if dtype == TensorProto.BOOL:
+        numbers = [op.Cast(x, to=TensorProto.INT32), index, op.Cast(source, to=TensorProto.INT32)]
+        result = _rows_reduced(type(dtype)(TensorProto.INT32), numbers, dim, reduce, include_self)
+        return op.Cast(result, to=TensorProto.BOOL)
     shape = op.Shape(index)
     if not include_self:
         # Elements that others reach begin with the number that changes no result.
@@ -80,7 +84,12 @@ def scatter(x: Any, dim: int, index: Any, source: Any, reduction: str = "none") 
         source = op.Expand(_constant(source, x.dtype), op.Shape(rows[1]))
     else:
         source = _cut(source, index) if len(index.shape) else _with_dimension(source)
+    is_bool = x.dtype == TensorProto.BOOL and reduction != "none"
+    if is_bool:
+        rows[0], source = (op.Cast(each, to=TensorProto.INT32) for each in (rows[0], source))
     result = op.ScatterElements(*rows, source, axis=dim, reduction=reduction)
+    if is_bool:
+        result = op.Cast(result, to=TensorProto.BOOL)
     return result if len(x.shape) else op.Squeeze(result, ints(0))
 
 

@@ -5,31 +5,39 @@
 #include <memory>
 #include <new>
 
+#include "runtime/core/large_pages.h"
+
 namespace tvm_interop {
 namespace {
 
 constexpr size_t kAlignment = 64;
 
-size_t Rounded(size_t nbytes) {
-  return std::max((nbytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
-}
+// Memory of at least this size lies in large pages. The last of them is at least half full.
+constexpr size_t kLarge = kLargePage + kLargePage / 2;
+
+size_t Rounded(size_t nbytes, size_t to) { return std::max((nbytes + to - 1) / to * to, to); }
 
 }  // namespace
 
 std::shared_ptr<char> AlignedMemory(size_t nbytes) {
-  auto* const memory = static_cast<char*>(std::aligned_alloc(kAlignment, Rounded(nbytes)));
+  const bool is_large = nbytes >= kLarge;
+  const size_t alignment = is_large ? kLargePage : kAlignment;
+  const size_t length = is_large ? Rounded(nbytes, kLargePage) : Rounded(nbytes, kAlignment);
+  auto* const memory = static_cast<char*>(std::aligned_alloc(alignment, length));
   if (memory == nullptr) throw std::bad_alloc();
+  if (is_large) PreferLargePages(memory, length);
   return {memory, std::free};
 }
 
 std::shared_ptr<char> AlignedZeros(size_t nbytes) {
   // Large blocks of memory come from the system already cleared, and `calloc` does not clear them
   // again.
-  void* const whole = std::calloc(1, Rounded(nbytes) + kAlignment);
+  const size_t length = Rounded(nbytes, kAlignment);
+  void* const whole = std::calloc(1, length + kAlignment);
   if (whole == nullptr) throw std::bad_alloc();
   void* begin = whole;
-  size_t space = Rounded(nbytes) + kAlignment;
-  std::align(kAlignment, Rounded(nbytes), begin, space);
+  size_t space = length + kAlignment;
+  std::align(kAlignment, length, begin, space);
   return {static_cast<char*>(begin), [whole](char*) { std::free(whole); }};
 }
 

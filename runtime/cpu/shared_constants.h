@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/core/aligned_memory.h"
+#include "runtime/core/large_pages.h"
 
 namespace tvm_interop {
 
@@ -44,7 +44,7 @@ class SharedConstants {
       if (known != nullptr) return known;
     }
     // The mutex is not held here, so that several threads can pack at once.
-    std::shared_ptr<void> memory = AlignedZeros(bytes);
+    std::shared_ptr<void> memory = ZerosInLargePages(bytes);
     pack(memory.get());
     const std::lock_guard<std::mutex> lock(mutex_);
     std::shared_ptr<void> other = Find(constant, hash, form);

@@ -22,9 +22,9 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def test_compile_takes_every_option_with_its_default() -> None:
-    # `compile` has no parameter for four options: the scheduler determines `parts`, and callers
-    # give the other three among `**options`.
-    among_options = {"time_budget", "fallback", "winograd"}
+    # `compile` has no parameter for five options: the scheduler determines `parts`, and callers
+    # give the other four among `**options`.
+    among_options = {"time_budget", "fallback", "winograd", "like"}
     assert FIELDS.keys() - PARAMETERS.keys() == {"parts"} | among_options
     for name in FIELDS.keys() & PARAMETERS.keys():
         assert PARAMETERS[name].default == FIELDS[name].default, name
@@ -34,8 +34,9 @@ def test_the_command_line_has_the_same_defaults() -> None:
     assert CompileOptions(**flags.CompileFlags().compile_options()) == CompileOptions()
     handed_on = flags.CompileFlags().compile_options().keys()
     # Commands write files, which may run where the kernel libraries are missing. So they always
-    # keep the fallback.
-    assert FIELDS.keys() - handed_on == {"parts", "progress", "latency", "link", "fallback"}
+    # keep the fallback. Only Python takes the kernels of another artifact.
+    only_in_python = {"parts", "progress", "latency", "link", "fallback", "like"}
+    assert FIELDS.keys() - handed_on == only_in_python
 
 
 def test_the_command_line_has_every_parameter_of_compile() -> None:

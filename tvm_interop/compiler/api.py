@@ -117,9 +117,8 @@ def compile(
     inputs: with bf16, the inputs to measure the error on; by default random numbers.
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
-    options: `time_budget`, the seconds for compiling; `shapes`, a range such as
-        `{"batch": (1, 32)}`, or sizes; `most_sizes`; `fallback`; `winograd`; `like`; a scheduler's
-        options.
+    options: `time_budget`, in seconds; `shapes`, ranges such as `{"batch": (1, 32)}`, or sizes;
+        `most_sizes`; `fallback`; `winograd`; `like`; a scheduler's options.
 
     Raises
     ------

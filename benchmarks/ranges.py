@@ -29,6 +29,7 @@ import numpy as np
 
 from .markdown import table
 from .options import add_json
+from .zoo import relative_error
 
 Sizes = Mapping[str, int]
 
@@ -134,14 +135,10 @@ def _feed(told: Mapping[str, Any], sizes: Sizes) -> dict[str, np.ndarray]:
 
 
 def _difference(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
-    """The largest difference, as a fraction of the largest number of the output."""
-    found = 0.0
-    for mine, wanted in zip(ours, theirs, strict=True):
-        if mine.shape != wanted.shape:
-            return float("inf")
-        most = max(float(np.abs(wanted).max(initial=0.0)), 1e-30)
-        found = max(found, float(np.abs(mine.astype(np.float64) - wanted).max(initial=0.0)) / most)
-    return found
+    """The relative error of all outputs; infinite if a shape differs."""
+    if any(mine.shape != wanted.shape for mine, wanted in zip(ours, theirs, strict=True)):
+        return float("inf")
+    return relative_error(ours, theirs)
 
 
 class _Process:

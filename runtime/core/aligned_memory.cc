@@ -22,7 +22,7 @@ size_t Rounded(size_t nbytes, size_t to) { return std::max((nbytes + to - 1) / t
 std::shared_ptr<char> AlignedMemory(size_t nbytes) {
   const bool is_large = nbytes >= kLarge;
   const size_t alignment = is_large ? kLargePage : kAlignment;
-  const size_t length = is_large ? Rounded(nbytes, kLargePage) : Rounded(nbytes, kAlignment);
+  const size_t length = Rounded(nbytes, alignment);
   auto* const memory = static_cast<char*>(std::aligned_alloc(alignment, length));
   if (memory == nullptr) throw std::bad_alloc();
   if (is_large) PreferLargePages(memory, length);

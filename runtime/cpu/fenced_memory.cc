@@ -7,11 +7,13 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "runtime/core/large_pages.h"
+
 namespace tvm_interop {
 namespace {
 
 constexpr uint8_t kSlack = 0xa5;
-constexpr size_t kLarge = size_t{4} << 20;
+constexpr size_t kLarge = 2 * kLargePage;
 constexpr const char* kNoMemory =
     "there is not enough memory for the check of a kernel; free memory, or raise its limit "
     "(`ulimit -v`)";
@@ -43,10 +45,8 @@ FencedMemory::FencedMemory(size_t nbytes, size_t alignment, Place place) : nbyte
     munmap(mapped_, mapped_nbytes_);
     throw std::runtime_error(kNoMemory);
   }
-#ifdef MADV_HUGEPAGE
-  // With large pages the system has far fewer pages to provide. It may refuse them.
-  if (inside >= kLarge) madvise(begin, inside, MADV_HUGEPAGE);
-#endif
+  // With large pages the system has far fewer pages to provide.
+  if (inside >= kLarge) PreferLargePages(begin, inside);
   const size_t last = (inside - nbytes) / alignment * alignment;
   data_ = place == Place::kAfterFence ? begin : begin + last;
   std::memset(begin, kSlack, data_ - begin);

@@ -10,10 +10,10 @@ from ..artifact.chosen_kernels import ChosenKernels
 from ..errors import InputError
 from ..machine.kernel_libraries import TVM
 from ..program.kinds.winograd_conv2d import WinogradConv2d
-from ..program.program import Program
+from ..program.program import Operator, Program
 from ..program.storage import Layout, block_of
-from .kernel_choice import blockable, images_of, laid_out, of_any_layout
-from .provider_choice import can_run, given_to
+from .kernel_choice import blockable_for, images_of, laid_out, of_any_layout
+from .provider_choice import give_to_libraries
 from .winograd_choice import by_winograd
 
 
@@ -40,23 +40,16 @@ def with_kernels(
     winograd: whether convolutions may be computed by Winograd's algorithm.
     """
     chosen = kernels.chosen
+
+    def is_the_chosen(library: str, op: Operator) -> bool:
+        return op.name in chosen and chosen[op.name].library == library
+
+    def is_not_for_tvm(_: str, op: Operator) -> bool:
+        return op.name not in chosen or chosen[op.name].library is not None
+
     libraries = [name for name in providers if name != TVM]
-    for name in libraries:
-        same = [
-            i
-            for i, op in enumerate(program.operators)
-            if op.name in chosen and chosen[op.name].library == name and can_run(name, op)
-        ]
-        program = given_to(program, same, name)
-    for name in libraries:
-        others = [
-            i
-            for i, op in enumerate(program.operators)
-            if op.library is None
-            and not (op.name in chosen and chosen[op.name].library is None)
-            and can_run(name, op)
-        ]
-        program = given_to(program, others, name)
+    program = give_to_libraries(program, libraries, is_the_chosen)
+    program = give_to_libraries(program, libraries, is_not_for_tvm)
     first = libraries[0]
     program = laid_out(program, _blocked(kernels, program, first, blocked), first, blocked)
     if not winograd:
@@ -67,16 +60,14 @@ def with_kernels(
 
 def _blocked(kernels: ChosenKernels, program: Program, library: str, blocked: Layout) -> set[int]:
     """The values that get a blocked layout, because they had one and can have it here."""
-    block = block_of(blocked)
-    alike = of_any_layout(program, block)
-    able = [i for i, op in enumerate(program.operators) if can_run(library, op)]
     had = {
         program.storage_of(op.outputs[0])
         for op in program.operators
         if op.name in kernels.chosen and kernels.chosen[op.name].is_blocked
     }
-    found = had & blockable(program, able, alike, block)
+    found = had & blockable_for(library, program, blocked)
     # An element-wise operator works on tensors of one layout.
+    alike = of_any_layout(program, block_of(blocked))
     groups = [{program.storage_of(v) for v in images_of(program.operators[i])} for i in alike]
     while plain := {v for roots in groups if roots - found for v in roots & found}:
         found -= plain

@@ -97,10 +97,7 @@ def choose_in_time(
             budget.leave_out("measuring kernels on blocked tensors")
             chosen = fastest_known(program, providers, latency_of, budget, _CLEARLY_FASTER)
     library = next(name for name in providers if name != TVM)
-    able = [i for i, op in enumerate(program.operators) if can_run(library, op)]
-    block = block_of(blocked)
-    free = blockable(program, able, of_any_layout(program, block), block)
-    return laid_out(chosen, free, library, blocked)
+    return laid_out(chosen, blockable_for(library, program, blocked), library, blocked)
 
 
 _CLEARLY_FASTER = 0.95
@@ -133,7 +130,7 @@ class _LayoutCosts:
         self._library_ops = [i for i, op in enumerate(program.operators) if can_run(library, op)]
         block = block_of(layout)
         self._elementwise = of_any_layout(program, block)
-        self.free = blockable(program, self._library_ops, self._elementwise, block)
+        self.free = _blockable(program, self._library_ops, self._elementwise, block)
         self.equal = [
             (self._roots(i)[0], root)
             for i in self._elementwise
@@ -193,7 +190,14 @@ class _LayoutCosts:
         return self._reorder_us[known.shape, known.dtype]
 
 
-def blockable(
+def blockable_for(library: str, program: Program, layout: Layout) -> set[int]:
+    """The values that may have the blocked layout `layout` if `library` runs what it can run."""
+    able = [i for i, op in enumerate(program.operators) if can_run(library, op)]
+    block = block_of(layout)
+    return _blockable(program, able, of_any_layout(program, block), block)
+
+
+def _blockable(
     program: Program, library_ops: Sequence[int], elementwise: Sequence[int], block: int
 ) -> set[int]:
     """The values that may be blocked, with `block` channels in a block.

@@ -20,17 +20,25 @@ _LOG = logging.getLogger("tvm_interop")
 LatencyOf = Callable[[Program], MeasuredLatency]
 
 
-def give_to_libraries(program: Program, libraries: Sequence[str]) -> Program:
+def give_to_libraries(
+    program: Program,
+    libraries: Sequence[str],
+    may_run: Callable[[str, Operator], bool] = lambda library, op: True,
+) -> Program:
     """Give each operator to the first of `libraries` that can run it, without measurements.
+
+    Operators that a library has already stay as they are.
 
     Parameters
     ----------
     libraries: names of kernel libraries; `tvm` among them is ignored.
+    may_run: whether the library of this name may get the operator.
     """
     for name in libraries:
         if name != TVM:
             free = [i for i, op in enumerate(program.operators) if op.library is None]
-            able = [i for i in free if can_run(name, program.operators[i])]
+            wanted = [i for i in free if may_run(name, program.operators[i])]
+            able = [i for i in wanted if can_run(name, program.operators[i])]
             program = given_to(program, able, name)
     return program
 

@@ -104,13 +104,13 @@ class KeptArtifacts:
 
     def find_refusal(self, name: str, key: str) -> CannotFillUpError | None:
         """Return the stored error of a compilation for ranges of sizes; None if there is none."""
-        path = self.path_of(name, key).with_suffix(_REFUSED)
-        if not path.is_file() or why_not_trusted(path) is not None:
+        stored = _read_small(self.path_of(name, key).with_suffix(_REFUSED))
+        if stored is None:
             return None
         try:
-            found = json.loads(path.read_text())
+            found = json.loads(stored)
             return CannotFillUpError(str(found["why"]), str(found["advice"]))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             return None  # The file is unreadable; the next compilation raises the error again.
 
     def keep_refusal(self, name: str, key: str, error: CannotFillUpError) -> None:
@@ -120,13 +120,7 @@ class KeptArtifacts:
 
     def find_kernels(self, name: str, key: str) -> bytes | None:
         """Return the stored list of chosen kernels (see `KnownKernels`); None if there is none."""
-        path = self.path_of(name, key).with_suffix(_KERNELS)
-        if not path.is_file() or why_not_trusted(path) is not None:
-            return None
-        try:
-            return path.read_bytes()
-        except OSError:
-            return None  # Another process may have deleted the file.
+        return _read_small(self.path_of(name, key).with_suffix(_KERNELS))
 
     def keep_kernels(self, name: str, key: str, entries: bytes) -> None:
         """Store a list of chosen kernels."""
@@ -181,6 +175,16 @@ class KeptArtifacts:
                 with contextlib.suppress(OSError):
                     path.unlink()
                     nbytes -= size
+
+
+def _read_small(path: Path) -> bytes | None:
+    """Read a file that `_write_small` wrote; None if it is missing or may not be used."""
+    if not path.is_file() or why_not_trusted(path) is not None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None  # Another process may have deleted the file.
 
 
 def kept_artifacts(latency_db: str | os.PathLike[str] | None) -> KeptArtifacts | None:

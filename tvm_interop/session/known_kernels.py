@@ -26,8 +26,8 @@ _MOST = 16
 """For how many shapes the kernels of a model are stored. The oldest entries are dropped."""
 _OPTIONS = frozenset(
     {
-        "fallback", "input_shapes", "latency_db", "progress", "providers", "scheduler", "streams",
-        "target", "threads", "time_budget", "winograd",
+        "fallback", "fresh", "input_shapes", "latency_db", "progress", "providers", "scheduler",
+        "streams", "target", "threads", "time_budget", "winograd",
     }
 )  # fmt: skip
 """The options of `compile` with which kernels are used at other shapes. Other options, such as a
@@ -96,7 +96,7 @@ def may_carry(options: Mapping[str, Any]) -> bool:
     target = options.get("target", "llvm")
     return (
         not options.get("fresh")
-        and {name for name in options if name != "fresh"} <= _OPTIONS
+        and options.keys() <= _OPTIONS
         and isinstance(target, str)
         and target.startswith("llvm")
         and options.get("time_budget") != 0

@@ -16,6 +16,7 @@ from tests import nets
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.compiler.kernel_choice import choose_kernels, laid_out
 from tvm_interop.compiler.provider_choice import fastest_plain, given_to
+from tvm_interop.compiler.row_kernels import with_row_kernels
 from tvm_interop.frontend import load_model
 from tvm_interop.machine.kernel_libraries import blocked_layout, why_missing
 from tvm_interop.measure.cpu_timer import CpuStageTimer
@@ -217,6 +218,18 @@ def test_kernels_that_are_far_slower_are_not_measured() -> None:
     )
     described = {op.library for op in choice.program.operators if op.description is not None}
     assert described == {"onednn"}
+
+
+@pytest.mark.parametrize(("columns", "takes_library"), [(256, True), (255, False)])
+def test_tvm_does_not_win_large_products_of_a_row(columns: int, takes_library: bool) -> None:
+    """In a model such a product reads its matrix from memory, but not while kernels are chosen."""
+    net = nets.Net()
+    net.op("MatMul", [net.input("x", (1, 256)), net.weight(256, columns)], "y")
+    lowered = with_row_kernels(extract(LowerToUnits(libraries=("onednn",))(load_model(net.model("y")))))
+    choice = fastest_plain(
+        lowered, ("tvm", "onednn"), lambda program: MadeUp(program, lambda op: 10.0 if op.library else 5.0)
+    )
+    assert [op.library for op in choice.program.operators] == ["onednn" if takes_library else None]
 
 
 class _Noisy(MadeUp):

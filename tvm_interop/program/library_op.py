@@ -39,8 +39,6 @@ class LibraryOp:
     """Whether the operator does more than move numbers."""
     takes_large: ClassVar[bool] = True
     """Whether libraries can compute the operator for numbers whose cubes almost overflow."""
-    tvm_may_win: ClassVar[bool] = True
-    """Whether TVM's kernel may be the faster one, so that it is measured beside a library's."""
     layer: ClassVar[str] = ""
     """The operator's type as TOP's paper has it, one of `layers.KINDS`; empty for others."""
     pools: ClassVar[str] = ""
@@ -51,6 +49,11 @@ class LibraryOp:
     dtype: DType
     stored: tuple[StoredType, ...]
     cut: tuple[int, ...]
+
+    @property
+    def tvm_may_win(self) -> bool:
+        """Whether TVM's kernel may be the faster one, so that it is measured beside a library's."""
+        return True
 
     @property
     def ends(self) -> Ending:

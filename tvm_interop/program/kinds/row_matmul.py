@@ -9,6 +9,9 @@ import msgspec
 from ..library_op import LibraryOp, kind
 from .matmul import Matmul
 
+_LARGE = 1 << 16
+"""A matrix with at least this many elements is large."""
+
 
 @kind("row_matmul")
 class RowMatmul(Matmul, frozen=True, kw_only=True):
@@ -16,6 +19,16 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
 
     Such a product takes as long as reading the matrix.
     """
+
+    @property
+    def tvm_may_win(self) -> bool:
+        """No for a large matrix, which TVM's kernel reads more slowly from memory.
+
+        The choice of kernels would not notice: it runs each kernel several times, and then the
+        matrix is in the caches. In a model it seldom is. Even from the caches TVM's kernel was at
+        most 7% faster on matrices of this size, and up to three times slower.
+        """
+        return prod(self.shapes[1]) < _LARGE
 
 
 def as_row_matmul(op: LibraryOp) -> RowMatmul | None:

@@ -49,6 +49,8 @@ class OpDescription {
   virtual bool is_quantised() const { return false; }
   // Whether the argument `argument` may be a part of a larger tensor, cut along `axis`.
   virtual bool MayCut(int64_t /*argument*/, int64_t /*axis*/) const { return false; }
+  // Whether several operators may compute the shares of the result (see `KernelShare`).
+  virtual bool HasShares() const { return false; }
 
   bool is_cut(size_t argument) const {
     return !cut.empty() && cut[0] == static_cast<int64_t>(argument);

@@ -10,11 +10,7 @@
 namespace tvm_interop {
 namespace {
 
-struct Share {
-  int index = 0;
-  int count = 0;  // The number of shares of each loop; 0 if loops run as a whole.
-};
-thread_local Share current;
+thread_local KernelShare::Number current;
 
 constexpr int kTasksPerThread = 2;
 
@@ -47,6 +43,8 @@ int LaunchShare(ParallelLoopBody body, void* data, int num_task) {
 }
 
 }  // namespace
+
+KernelShare::Number KernelShare::Current() { return current; }
 
 KernelShare::KernelShare(int index, int count) { current = {index, count}; }
 KernelShare::~KernelShare() { current = {}; }

@@ -10,7 +10,10 @@
 
 namespace tvm_interop {
 
-// Controls the parallel loops of TVM's kernels.
+// Runs a kernel as several operators, each of which computes one share of the result.
+//
+// This works for TVM's kernels, whose parallel loops are divided into shares, and for library
+// kernels that ask for `KernelShare::Current`.
 //
 // A TVM kernel library has a function pointer named `__TVMBackendParallelLaunch`, which is part of
 // TVM's C interface for compiled code. A kernel calls this function with a loop body and a number
@@ -36,20 +39,27 @@ using ParallelLaunch = int (*)(ParallelLoopBody body, void* data, int num_task);
 // Returns the function that `TakeOverParallelLoops` gives to kernel libraries.
 ParallelLaunch ParallelLoopFunction();
 
-// While this object lives, the calling thread's kernels run one share of each parallel loop: share
-// number `index` of `count` shares.
+// While this object lives, the calling thread's kernels compute share number `index` of `count`
+// shares.
 class KernelShare {
  public:
+  struct Number {
+    int index = 0;
+    int count = 0;  // The number of shares; 0 if kernels run as a whole.
+  };
+  // The share that the calling thread's kernels compute.
+  static Number Current();
+
   KernelShare(int index, int count);
   ~KernelShare();
   KernelShare(const KernelShare&) = delete;
   KernelShare& operator=(const KernelShare&) = delete;
 };
 
-// One share of a kernel, whose parallel loops are divided into shares.
+// One share of a kernel.
 class SharedKernel : public Kernel {
  public:
-  SharedKernel(std::unique_ptr<Kernel> kernel, int index, int count)
+  SharedKernel(std::shared_ptr<Kernel> kernel, int index, int count)
       : kernel_(std::move(kernel)), index_(index), count_(count) {}
 
   void Run() override {
@@ -58,7 +68,7 @@ class SharedKernel : public Kernel {
   }
 
  private:
-  std::unique_ptr<Kernel> kernel_;
+  std::shared_ptr<Kernel> kernel_;
   int index_, count_;
 };
 

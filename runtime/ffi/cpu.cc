@@ -130,7 +130,7 @@ LibraryKernelRef PrepareLibraryKernel(const std::string& library, const Descript
 class ExecutorObj : public ffi::Object {
  public:
   // Makes an executor. The kernel of an operator is a packed function, or a library's kernel whose
-  // tensors are bound already. An operator may run one share of a packed function.
+  // tensors are bound already. An operator may run one share of a kernel.
   ExecutorObj(int num_streams, int threads, const ffi::Array<ffi::Tensor>& values,
               const ffi::Array<OperatorTuple>& operators) {
     headers_.reserve(values.size());
@@ -180,17 +180,25 @@ class ExecutorObj : public ffi::Object {
   Kernel* BindKernel(const BoundOperator& op) {
     if (auto prepared = op.kernel.as<LibraryKernelRef>()) {
       library_kernels_.push_back({*prepared, op.args});
-      return const_cast<LibraryKernelObj*>(prepared->get())->kernel();
+      Kernel* const whole = const_cast<LibraryKernelObj*>(prepared->get())->kernel();
+      if (!op.share.has_value()) return whole;
+      // The pointer does not own the kernel, which `library_kernels_` keeps.
+      return Keep(ShareOf(op, std::shared_ptr<Kernel>(std::shared_ptr<Kernel>(), whole)));
     }
     std::vector<DLTensor*> bound;
     for (int64_t value : op.args) bound.push_back(&headers_.at(value));
-    std::unique_ptr<Kernel> kernel =
-        std::make_unique<PackedKernel>(op.kernel.cast<ffi::Function>(), std::move(bound));
-    if (op.share.has_value()) {
-      const Share share = op.share.value();
-      kernel = std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(share.get<0>()),
-                                              static_cast<int>(share.get<1>()));
-    }
+    auto kernel = std::make_unique<PackedKernel>(op.kernel.cast<ffi::Function>(), std::move(bound));
+    if (!op.share.has_value()) return Keep(std::move(kernel));
+    return Keep(ShareOf(op, std::move(kernel)));
+  }
+
+  static std::unique_ptr<Kernel> ShareOf(const BoundOperator& op, std::shared_ptr<Kernel> kernel) {
+    const auto share = op.share.value();
+    return std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(share.get<0>()),
+                                          static_cast<int>(share.get<1>()));
+  }
+
+  Kernel* Keep(std::unique_ptr<Kernel> kernel) {
     kernels_.push_back(std::move(kernel));
     return kernels_.back().get();
   }

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "runtime/core/names.h"
+#include "runtime/core/op_description.h"
 #include "runtime/core/shapes.h"
 #include "runtime/model/check_plan.h"
 #include "runtime/model/error.h"
@@ -235,6 +236,14 @@ void CheckAliases(const Plan& plan) {
   }
 }
 
+// Whether both operators run the same kernel, and this kernel can be divided into shares.
+bool HaveOneKernel(const PlannedOperator& a, const PlannedOperator& b) {
+  if (a.kernel != b.kernel || a.library != b.library) return false;
+  if (!a.library.has_value()) return true;
+  return a.description != nullptr && b.description != nullptr && a.description->HasShares() &&
+         Describe(*a.description) == Describe(*b.description);
+}
+
 // Checks operators that write the same bytes: they must be all the shares of one kernel.
 void CheckShares(const std::string& value, const std::vector<const PlannedOperator*>& writers) {
   const PlannedOperator& first = *writers[0];
@@ -243,8 +252,8 @@ void CheckShares(const std::string& value, const std::vector<const PlannedOperat
   std::vector<bool> found(writers.size());
   for (const PlannedOperator* op : writers) {
     is_right = is_right && op->is_share && op->shares == static_cast<int64_t>(writers.size()) &&
-               !found[op->share] && op->kernel == first.kernel && op->inputs == first.inputs &&
-               op->outputs == first.outputs && !op->library.has_value();
+               !found[op->share] && HaveOneKernel(*op, first) && op->inputs == first.inputs &&
+               op->outputs == first.outputs;
     if (!is_right) break;
     found[op->share] = true;
   }

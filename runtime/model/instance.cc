@@ -65,6 +65,13 @@ void RunOnGuests(ThreadPool* guests, const Work& work, size_t threads) {
                   static_cast<int>(std::min<size_t>(threads, guests->num_threads())));
 }
 
+// Returns the kernel itself, or the share of it that the operator runs.
+std::unique_ptr<Kernel> ShareOf(const PlannedOperator& op, std::unique_ptr<Kernel> kernel) {
+  if (!op.is_share) return kernel;
+  return std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(op.share),
+                                        static_cast<int>(op.shares));
+}
+
 }  // namespace
 
 Instance::Instance(std::shared_ptr<Model> model, size_t shape, std::shared_ptr<ThreadPool> guests)
@@ -269,16 +276,13 @@ std::unique_ptr<Kernel> Instance::MakeLibraryKernel(const PlannedOperator& op) {
     model_->artifact().weight_block->Release(headers_[v].data,
                                              static_cast<size_t>(plan_.values[v].Nbytes()));
   }
-  return kernel;
+  return ShareOf(op, std::move(kernel));
 }
 
 std::unique_ptr<Kernel> Instance::MakeTvmKernel(const PlannedOperator& op) {
   std::vector<TensorHeader*> args;
   for (int64_t v : op.Arguments()) args.push_back(&headers_[v]);
-  std::unique_ptr<Kernel> kernel = std::make_unique<TvmKernel>(kernel_code_, op.kernel, args);
-  if (!op.is_share) return kernel;
-  return std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(op.share),
-                                        static_cast<int>(op.shares));
+  return ShareOf(op, std::make_unique<TvmKernel>(kernel_code_, op.kernel, args));
 }
 
 void Instance::Bind(const void* const* inputs, void* const* outputs, const RowCounts& rows) {

@@ -9,7 +9,7 @@
 #include "runtime/cpu/rows/kernels_impl.h"
 #include "runtime/cpu/vectors/detect.h"
 
-// Runs the kernels of products of a single row with the vectors of `plain_vector.h`, and with those
+// Runs the kernels of products of a few rows with the vectors of `plain_vector.h`, and with those
 // of this CPU.
 
 namespace {
@@ -22,6 +22,7 @@ struct Case {
   int64_t terms, columns;
   bool has_bias, has_addend;
   Last last;
+  int64_t rows = 1;
 };
 
 std::vector<float> Random(int64_t count) {
@@ -75,14 +76,17 @@ std::vector<float> Packed(const std::vector<float>& matrix, int64_t terms, int64
 
 // Checks kernels with each of `computes`, and that all give the same bits.
 void Check(const Case& given, const std::vector<Compute>& computes) {
-  const std::vector<float> row = Random(given.terms), matrix = Random(given.terms * given.columns);
-  const std::vector<float> bias = Random(given.columns), addend = Random(given.columns);
+  const int64_t numbers = given.rows * given.columns;
+  const std::vector<float> left = Random(given.rows * given.terms);
+  const std::vector<float> matrix = Random(given.terms * given.columns);
+  const std::vector<float> bias = Random(given.columns), addend = Random(numbers);
   const std::vector<float> packed = Packed(matrix, given.terms, given.columns);
   std::vector<std::vector<float>> results;
   for (const Compute compute : computes) {
-    std::vector<float> result(static_cast<size_t>(given.columns));
+    std::vector<float> result(static_cast<size_t>(numbers));
     Product product;
-    product.row = row.data();
+    product.left = left.data();
+    product.rows = given.rows;
     product.packed = packed.data();
     if (given.has_bias) product.bias = bias.data();
     if (given.has_addend) product.addend = addend.data();
@@ -98,16 +102,17 @@ void Check(const Case& given, const std::vector<Compute>& computes) {
     compute(product, 0, groups / 2);
     results.push_back(result);
   }
-  for (int64_t c = 0; c < given.columns; ++c) {
-    const size_t at = static_cast<size_t>(c);
+  for (int64_t i = 0; i < numbers; ++i) {
+    const int64_t r = i / given.columns, c = i % given.columns;
+    const size_t at = static_cast<size_t>(i);
     double sum = 0, magnitude = 1;
     for (int64_t t = 0; t < given.terms; ++t) {
-      const double term = double{row[static_cast<size_t>(t)]} *
+      const double term = double{left[static_cast<size_t>(r * given.terms + t)]} *
                           double{matrix[static_cast<size_t>(t * given.columns + c)]};
       sum += term;
       magnitude += std::fabs(term);
     }
-    if (given.has_bias) sum += bias[at];
+    if (given.has_bias) sum += bias[static_cast<size_t>(c)];
     if (given.has_addend) sum += addend[at];
     for (const std::vector<float>& result : results) {
       CHECK(std::fabs(result[at] - Ended(given.last, sum)) < 1e-6 * magnitude);
@@ -140,9 +145,22 @@ TEST_CASE(PartialSums) {
   }
 }
 
+TEST_CASE(SeveralRows) {
+  for (int64_t rows = 2; rows <= kMostRows; ++rows) {
+    for (const int64_t columns : {1, 16, 33, 49, 64, 150}) {
+      for (const int64_t terms : {1, 256, 300, 600}) {
+        Check({terms, columns, rows % 2 == 0, rows % 3 == 0, Last::kRelu, rows}, AllComputes());
+      }
+    }
+  }
+}
+
 TEST_CASE(LastFunctions) {
   for (const Last last : {Last::kRelu, Last::kClip, Last::kSigmoid, Last::kSwish, Last::kHardSwish,
                           Last::kHardSigmoid, Last::kGelu, Last::kGeluTanh}) {
-    for (const int64_t terms : {1, 40}) Check({terms, 150, true, false, last}, AllComputes());
+    for (const int64_t terms : {1, 40}) {
+      Check({terms, 150, true, false, last}, AllComputes());
+      Check({terms, 37, true, true, last, 3}, AllComputes());
+    }
   }
 }

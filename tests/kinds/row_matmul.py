@@ -1,4 +1,4 @@
-"""Cases of products of a single row and a matrix."""
+"""Cases of products of a few rows and a matrix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from tvm_interop.program.library_op import LibraryOp
 
 
 def row(terms: int, columns: int, *outer: int, **fields: Any) -> LibraryOp:
-    made = as_row_matmul(product((*outer, 1, terms), (terms, columns), **fields))
+    return rows(terms, columns, *outer, 1, **fields)
+
+
+def rows(terms: int, columns: int, *outer: int, **fields: Any) -> LibraryOp:
+    made = as_row_matmul(product((*outer, terms), (terms, columns), **fields))
     assert made is not None
     return made
 
@@ -27,6 +31,10 @@ CASES = {
     "clipped": row(64, 80, activation="clip", clip_low=-0.5, clip_high=1.5),
     "GELU": row(20, 300, activation="gelu"),
     "approximate GELU": row(20, 300, 1, bias=False, activation="gelu_tanh"),
+    "two rows": rows(31, 70, 2, added=True, activation="relu"),
+    "seven rows": rows(600, 130, 7, 1, activation="gelu"),
+    "rows of matrices": rows(513, 45, 3, 5, bias=False, added=True, activation="swish"),
+    "sixteen rows": rows(270, 200, 16, activation="clip", clip_low=-0.5, clip_high=1.5),
     "hard sigmoid": row(64, 200, bias=False, activation="hardsigmoid"),
 }
 

@@ -13,6 +13,7 @@ from tvm_interop import ArtifactError, Schedule
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan, PlannedOperator, PlannedValue
 from tvm_interop.plan.validate import check_bounds
+from tvm_interop.program.kinds.row_matmul import as_row_matmul
 from tvm_interop.program.library_op import LibraryOp, library_op
 from tvm_interop.program.program import Operator, Program, Value
 
@@ -114,6 +115,33 @@ def test_shares_that_are_not_all_there() -> None:
     refused(changed(plan, "S[2/2]", kernel="t"), repeated)
     refused(changed(plan, "S[2/2]", inputs=(0,)), repeated)
     refused(changed(plan, "S[2/2]", share=(2, 2)), r"`S\[2/2\]` is share 2 of 2")
+
+
+def test_shares_of_a_librarys_kernel() -> None:
+    """Only some kernels of libraries have shares, and all shares have the same description."""
+    shapes = ((4, 600), (600, 128), (4, 128))
+    plain = library_op(op="matmul", shapes=shapes, layouts=("plain",) * 3)
+    rows = as_row_matmul(plain)
+    assert rows is not None
+
+    def plan_of(*ops: LibraryOp) -> Plan:
+        values = [Value(f"v{i}", shape, "float32") for i, shape in enumerate(shapes)]
+        operators = [
+            Operator(f"P[{i + 1}/2]", "p", (0, 1), (2,), op, "onednn", share=(i, 2), whole="P")
+            for i, op in enumerate(ops)
+        ]
+        program = Program(values, operators, inputs=(0, 1), outputs=(2,))
+        names = tuple(op.name for op in operators)
+        return make_plan(program, Schedule("by hand", names, streams=[[0], [1]]))
+
+    plan = plan_of(rows, rows)
+    check_bounds(plan)
+    no_shares = r"`P\[./2\]`, `P\[./2\]` write `v2`, and are not the shares of one kernel"
+    other = rows.with_fields(activation="relu")
+    refused(changed(plan, "P[2/2]", description=other), no_shares)
+    refused(changed(plan, "P[2/2]", library=None), no_shares)
+    without_shares = changed(changed(plan, "P[1/2]", description=plain), "P[2/2]", description=plain)
+    refused(without_shares, no_shares)
 
 
 def test_one_operator_that_says_it_is_a_share() -> None:

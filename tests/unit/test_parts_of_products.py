@@ -168,7 +168,7 @@ def run_again(
         kernel = _runtime.prepare_kernel(
             "onednn", op.description.fields(), 1, [tensors[v] for v in used], are_constant
         )
-        operators.append(BoundOperator(op.name, kernel, used, i % streams))
+        operators.append(BoundOperator(op.name, kernel, used, i % streams, (), op.share))
     executor = _runtime.make_executor(streams, 1, tensors, operators)
     results = []
     for right in (None, *others):

@@ -1,4 +1,4 @@
-"""Gives products of a single row to kernels that read the matrix in the order of memory."""
+"""Gives products of a few rows to kernels that read the matrix in the order of memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FEWEST_COLUMNS = 16
 
 
 def with_row_kernels(program: Program) -> Program:
-    """Describe each product of a single row and a constant matrix as a `RowMatmul`.
+    """Describe each product of a few rows and a constant matrix as a `RowMatmul`.
 
     The choice of kernels then compares this project's own kernel with TVM's kernel. oneDNN's kernel
     takes no part, because it is not faster: such a product takes as long as reading the matrix.
@@ -26,7 +26,7 @@ def with_row_kernels(program: Program) -> Program:
 
 
 def _described(program: Program, op: Operator) -> Operator:
-    """The operator `op`, as a `RowMatmul` if it is a product of a single row and a matrix.
+    """The operator `op`, as a `RowMatmul` if it is a product of a few rows and a matrix.
 
     The matrix must be a constant, because it is packed only once.
     """

@@ -29,14 +29,15 @@ def split_operators(program: Program, parts: int) -> Program:
     - by groups, if it is a convolution with groups;
     - by rows of the image, if its result has a single block of channels;
     - by rows or by matrices, if it is a matrix product;
-    - by columns, if it is a matrix product with a single row.
+    - by columns, if it is a matrix product with a few rows.
 
     Each part has a description of its own, and reads and writes aliases of the operator's tensors.
     If a part's numbers are not contiguous in a tensor, such as columns of a matrix, the part takes
     the whole tensor. Its description then says which numbers it reads (`LibraryOp.cut`).
 
     A TVM kernel is called once for each share of its outermost loop, if it is divisible (see
-    `divisible_kernels`). Only the kernels and shapes decide which operators are divided.
+    `divisible_kernels`). Some library kernels have shares too (`LibraryOp.has_shares`). A share
+    takes the whole tensors, and computes a part of the result. Only the kernels and shapes decide which operators are divided.
 
     A part is named `conv1[1/2]`, and its `whole` is `conv1`.
 
@@ -53,7 +54,7 @@ def split_operators(program: Program, parts: int) -> Program:
         if op.library is not None:
             operators += splitter.library_parts(op, parts)
         elif op.kernel in divisible:
-            operators += [replace(_named(op, i, parts), share=(i, parts)) for i in range(parts)]
+            operators += _shares_of(op, parts)
         else:
             operators.append(op)
     return replace(program, values=splitter.values, operators=operators)
@@ -76,6 +77,8 @@ class _Splitter:
     def library_parts(self, op: Operator, parts: int) -> list[Operator]:
         """The parts of `op`; `[op]` if `op` is too small or cannot be divided."""
         assert op.description is not None
+        if op.description.has_shares:
+            return _shares_of(op, min(parts, op.description.most_parts))
         if op.description.row_axis is not None:
             return self._parts_by_rows(op, parts, op.description.row_axis)
         cuts = op.description.cuts()
@@ -201,6 +204,13 @@ class _Splitter:
 def _shapes(op: Operator) -> tuple[tuple[int, ...], ...]:
     assert op.description is not None
     return op.description.shapes
+
+
+def _shares_of(op: Operator, count: int) -> list[Operator]:
+    """The shares of `op`; `[op]` if there would be a single share."""
+    if count < 2:
+        return [op]
+    return [replace(_named(op, i, count), share=(i, count)) for i in range(count)]
 
 
 def _named(op: Operator, i: int, count: int) -> Operator:

@@ -12,16 +12,16 @@ from ..program.program import Operator, Program
 def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
     """A hash of everything that decides how long an operator takes.
 
-    For a kernel of TVM, the hash is made of the kernel and the number of shares that the kernel is
-    divided into. For a kernel of a library, it is made of the library, its version and the
-    operator's description.
+    For a kernel of TVM, the hash is made of the kernel. For a kernel of a library, it is made of
+    the library, its version and the operator's description. If the operator is a share of a kernel,
+    the number of shares is added.
     """
     if op.library is None or op.description is None:
         decides = kernel_hashes[op.kernel]
-        if op.share is not None:  # The shares into which a kernel is divided take equally long.
-            decides += f" 1/{op.share[1]}"
     else:
         decides = f"{op.library} {library_version(op.library)}:{op.description.to_json()}"
+    if op.share is not None:  # The shares into which a kernel is divided take equally long.
+        decides += f" 1/{op.share[1]}"
     return hashlib.sha256(decides.encode()).hexdigest()[:16]
 
 

@@ -80,7 +80,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waits: indices of earlier operators, on other streams, that must end before this one starts.
     library: the kernel library that runs the operator, which `description` describes. None if
         TVM's `kernel` runs it.
-    share: for an operator that runs one share of a TVM kernel, the share's index and the number of
+    share: for an operator that runs one share of a kernel, the share's index and the number of
         shares. None if the operator runs the whole kernel.
     """
 

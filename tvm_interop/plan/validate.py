@@ -393,10 +393,12 @@ def _check_shares(name: str, writers: list[PlannedOperator]) -> None:
     first = writers[0]
     shares = sorted(op.share or (-1, -1) for op in writers)
     same = all(
-        (op.kernel, op.inputs, op.outputs, op.library)
-        == (first.kernel, first.inputs, first.outputs, None)
+        (op.kernel, op.inputs, op.outputs, op.library, op.description)
+        == (first.kernel, first.inputs, first.outputs, first.library, first.description)
         for op in writers
     )
+    if first.library is not None:
+        same &= first.description is not None and first.description.has_shares
     if not same or shares != [(i, len(writers)) for i in range(len(writers))]:
         raise ArtifactError(
             f"operators {', '.join(f'`{op.name}`' for op in writers)} write `{name}`, and are not "

@@ -108,6 +108,14 @@ class LibraryOp:
         return None
 
     @property
+    def has_shares(self) -> bool:
+        """Whether the operator is divided into shares of its result.
+
+        Each share is an operator with the tensors and the description of the whole.
+        """
+        return False
+
+    @property
     def row_axis(self) -> int | None:
         """The axis of the rows if each part makes some rows of the result; else None.
 

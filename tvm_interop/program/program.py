@@ -60,8 +60,9 @@ class Operator:
     description: what the operator computes, for kernel libraries; None if no library could compute
         the operator.
     library: the kernel library that computes the operator; None for TVM's kernel.
-    share: which share of TVM's kernel this call runs, and the number of shares; the kernel's
-        outermost loop is divided among them. None if the call runs the whole kernel.
+    share: which share of the kernel this call runs, and the number of shares. The outermost loop of
+        TVM's kernel is divided among them; a library's kernel must have shares
+        (`LibraryOp.has_shares`). None if the call runs the whole kernel.
     whole: name of the operator that this operator is a part of; None if it is not a part.
     kernel_flops: floating-point operations of TVM's whole kernel, before it was scheduled.
     refused: the description of the operator, if every kernel library refused to compute it; else

@@ -12,9 +12,8 @@ const RegisteredKind<RowMatmul> kRegistered("row_matmul");
 std::string RowMatmul::WhyWrong() const {
   const std::string wrong = Matmul::WhyWrong();
   if (!wrong.empty()) return wrong;
-  if (NumElements(shapes[0]) != shapes[0].back() || shapes[1].size() != 2) {
-    return "needs a single row and a single matrix, and has " + Text(shapes[0]) + " and " +
-           Text(shapes[1]);
+  if (shapes[1].size() != 2) {
+    return "needs a single right matrix, and has " + Text(shapes[1]);
   }
   return "";
 }

@@ -7,10 +7,12 @@
 
 namespace tvm_interop {
 
-// A product of a single row and a matrix (K,N), by a kernel that reads the matrix in the order of
+// A product of a few rows and a matrix (K,N), by a kernel that reads the matrix in the order of
 // memory. Its fields and arguments are those of `Matmul`.
 struct RowMatmul : Matmul {
   std::string WhyWrong() const override;
+  // A share has some columns of the result.
+  bool HasShares() const override { return true; }
 };
 
 }  // namespace tvm_interop

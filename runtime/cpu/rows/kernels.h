@@ -16,15 +16,19 @@ namespace rows {
 constexpr int64_t kColumns = 64;
 constexpr int64_t kStep = 16;
 
-// The product of a single row and a matrix.
+// A product has at most this many rows.
+constexpr int64_t kMostRows = 16;
+
+// The product of a few rows and a matrix.
 struct Product {
-  const float* row = nullptr;
+  const float* left = nullptr;
   const float* packed = nullptr;
   const float* bias = nullptr;    // Null if there is no bias.
   const float* addend = nullptr;  // Null if nothing is added.
   float* result = nullptr;
-  int64_t terms = 0;    // Numbers in the row, and rows of the matrix.
-  int64_t columns = 0;  // Columns of the matrix, and numbers in the result.
+  int64_t rows = 1;     // Rows of the left matrix and of the result, at most `kMostRows`.
+  int64_t terms = 0;    // Columns of the left matrix, and rows of the right matrix.
+  int64_t columns = 0;  // Columns of the right matrix and of the result.
   Last last = Last::kNothing;
   float clip_low = 0, clip_high = 0;
 };

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <tuple>
 
+#include "runtime/core/shapes.h"
+#include "runtime/cpu/kernel_share.h"
 #include "runtime/cpu/packed_weight.h"
 #include "runtime/cpu/parallel_loop.h"
 #include "runtime/cpu/rows/kernels.h"
@@ -24,6 +26,7 @@ class ProductKernel : public LibraryKernel {
   ProductKernel(const RowMatmul& op, int threads, const std::vector<KernelArgument>& args)
       : compute_(BestCompute()), threads_(threads), ending_(op.ending), args_(args) {
     product_.terms = op.shapes[1][0];
+    product_.rows = NumElements(op.shapes[0]) / product_.terms;
     product_.columns = op.shapes[1][1];
     product_.last = LastOf(op.ending.activation);
     product_.clip_low = op.ending.clip_low;
@@ -38,13 +41,16 @@ class ProductKernel : public LibraryKernel {
   void Run() override {
     if (!args_[1].is_constant) Repack();
     const size_t last = args_.size() - 1;
-    product_.row = FloatsOf(args_[0]);
+    product_.left = FloatsOf(args_[0]);
     product_.packed = packed_.data();
     if (ending_.has_bias) product_.bias = FloatsOf(args_[2]);
     if (ending_.has_sum) product_.addend = FloatsOf(args_[last - 1]);
     product_.result = FloatsOf(args_[last]);
     const int tasks = static_cast<int>(std::min<int64_t>(groups(), std::max(threads_, 1)));
-    if (tasks == 1) {
+    const KernelShare::Number share = KernelShare::Current();
+    if (share.count > 0) {
+      Task(share.index, share.count, this);
+    } else if (tasks == 1) {
       compute_(product_, 0, groups());
     } else {
       RunParallelLoop(Task, this, tasks);
@@ -105,6 +111,7 @@ class ProductKernel : public LibraryKernel {
 
 std::string WhyNot(const OpDescription& op) {
   if (!op.is_float32()) return "is not of float32";
+  if (NumElements(op.shapes[0]) / op.shapes[0].back() > kMostRows) return "has too many rows";
   const std::string wrong_end = WhyNotLast(op.ends().activation);
   if (!wrong_end.empty()) return wrong_end;
   return BestCompute() == nullptr ? "needs a CPU with AVX2 and FMA" : "";

@@ -18,11 +18,11 @@ std::string WhyNot(const OpDescription& op);
 // Makes a kernel that runs on up to `threads` threads. `WhyNot(op)` must be empty. See
 // `KernelLibrary::Prepare`.
 //
-// The product of a single row takes as long as reading the matrix. Memory is read fastest in order,
+// The product of a few rows takes as long as reading the matrix. Memory is read fastest in order,
 // so the matrix is packed in the order in which the kernel reads it (see `kernels.h`).
 //
-// The bits of a number of the result depend neither on the number of threads nor on the other
-// columns.
+// The bits of a number of the result depend neither on the number of threads, nor on the other
+// columns and rows.
 std::unique_ptr<LibraryKernel> MakeProduct(const RowMatmul& op, int threads,
                                            const std::vector<KernelArgument>& args);
 

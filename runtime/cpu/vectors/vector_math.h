@@ -27,12 +27,13 @@ namespace tvm_interop {
 namespace {
 
 // Multiplies a matrix of kRows rows and `terms` columns by a matrix of `terms` rows and kWide
-// vectors. The rows of the left matrix lie `stride` numbers apart, and the rows of the result lie
-// `to_stride` numbers apart. Terms are added up in order. Every kTerms terms give a partial sum,
-// and the partial sums are added up, because the rounding error of one long sum would be larger.
+// vectors. The rows of the left matrix lie `stride` numbers apart, those of the right matrix
+// `right_stride` numbers, and those of the result `to_stride` numbers. Terms are added up in order.
+// Every kTerms terms give a partial sum, and the partial sums are added up, because the rounding
+// error of one long sum would be larger. If `adds` is set, they are added to the result.
 template <typename Vector, int kRows, int kWide, int64_t kTerms>
 void Multiply(const float* left, int64_t stride, const float* right, int64_t terms, float* to,
-              int64_t to_stride) {
+              int64_t to_stride, int64_t right_stride = kWide * Vector::kLanes, bool adds = false) {
   using V = typename Vector::Type;
   constexpr int kLanes = Vector::kLanes;
   for (int64_t begin = 0; begin < terms; begin += kTerms) {
@@ -50,12 +51,13 @@ void Multiply(const float* left, int64_t stride, const float* right, int64_t ter
           sums[r][k] = Vector::Fma(number, factors[k], sums[r][k]);
         }
       }
-      right += kWide * kLanes;
+      right += right_stride;
     }
     UNROLLED for (int r = 0; r < kRows; ++r) {
       UNROLLED for (int k = 0; k < kWide; ++k) {
         float* sum = to + r * to_stride + k * kLanes;
-        Vector::Store(sum, begin == 0 ? sums[r][k] : Vector::Add(Vector::Load(sum), sums[r][k]));
+        const bool is_first = begin == 0 && !adds;
+        Vector::Store(sum, is_first ? sums[r][k] : Vector::Add(Vector::Load(sum), sums[r][k]));
       }
     }
   }

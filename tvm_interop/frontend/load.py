@@ -16,6 +16,7 @@ from ..lowering.static_shape import static_shape
 from ..models.external_weights import is_outside
 from ..models.source import read_for_import
 from .bounds import all_within_bounds
+from .class_tables import with_tables
 from .expand import expand_functions
 from .fused import FUSED
 from .microsoft import with_domain
@@ -171,7 +172,7 @@ class OnnxModel:
         origin = origin if converted is None else converted.origin
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
-        model = with_wider_weights(model)
+        model = with_tables(with_wider_weights(model), origin)
         model = rewritten(with_domain(model), {**RULES, **FUSED})
         # Infer the types of outputs before `expand_functions`, which may replace operators that
         # type inference needs.

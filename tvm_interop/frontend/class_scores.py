@@ -14,7 +14,27 @@ import numpy as np
 from tvm import relax
 
 from ..errors import UnsupportedModelError
-from .constants import number_like
+from ..lowering.static_shape import known_shape
+from .constants import number_like, text_of
+
+TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+"""The transforms of scores that are supported, by ONNX's names."""
+
+
+def floats(bb: relax.BlockBuilder, x: Any) -> Any:
+    """Return `x` in float32, in which these operators compute."""
+    return x if str(x.ty.dtype) == "float32" else bb.emit(relax.op.astype(x, "float32"))
+
+
+def rows_of(bb: relax.BlockBuilder, x: Any) -> Any:
+    """Return `x` in float32, shape (rows, features). Without rows, `x` is a single row."""
+    x = floats(bb, x)
+    return x if len(known_shape(x)) != 1 else bb.emit(relax.op.expand_dims(x, 0))
+
+
+def transform_of(attrs: Mapping[str, Any]) -> str:
+    """Return the transform of a node's scores, by ONNX's name."""
+    return text_of(attrs.get("post_transform", b"NONE"))
 
 
 def labels_of(attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
@@ -23,7 +43,7 @@ def labels_of(attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     Raises
     ------
     UnsupportedModelError
-        The labels are strings.
+        The labels are strings, or there are fewer than two.
     """
     for name in ("classlabels_strings", "class_labels_strings"):
         if len(attrs.get(name, ())):
@@ -31,7 +51,29 @@ def labels_of(attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
                 "its labels are strings, and a compiled model computes numbers: train the model "
                 "with integers as labels"
             )
-    return np.asarray(attrs.get("classlabels_int64s", attrs.get("classlabels_ints", ())), "int64")
+    labels = attrs.get("classlabels_int64s", attrs.get("classlabels_ints", ()))
+    if len(labels) < 2:
+        raise UnsupportedModelError(
+            f"it has {len(labels)} labels of classes: train the model with two classes or more"
+        )
+    return np.asarray(labels, "int64")
+
+
+def check_transform_of_one(transform: str) -> None:
+    """Refuse a transform of a single result, such as the result of a regression.
+
+    ONNX defines such transforms, and onnxruntime leaves them out.
+
+    Raises
+    ------
+    UnsupportedModelError
+        There is a transform.
+    """
+    if transform != "NONE":
+        raise UnsupportedModelError(
+            f"its `post_transform` is {transform} and it has a single result, which onnxruntime "
+            "does not transform: set it to NONE, and put an operator such as Sigmoid after it"
+        )
 
 
 def transformed(bb: relax.BlockBuilder, scores: Any, transform: str) -> Any:
@@ -50,8 +92,7 @@ def transformed(bb: relax.BlockBuilder, scores: Any, transform: str) -> Any:
         kept = bb.emit(relax.op.where(is_zero, number_like(scores, 0.0), powers))
         return relax.op.divide(kept, bb.emit(relax.op.sum(kept, -1, keepdims=True)))
     raise UnsupportedModelError(
-        f"its `post_transform` is {transform}: only NONE, LOGISTIC, SOFTMAX and SOFTMAX_ZERO are "
-        "supported"
+        f"its `post_transform` is {transform}: only {', '.join(TRANSFORMS)} are supported"
     )
 
 
@@ -63,42 +104,62 @@ class Scores:
     ----------
     labels: the labels of the classes.
     transform: the transform of the scores, by ONNX's name.
-    is_positive: whether no leaf has a negative weight. A single score is then a probability.
+    limit: the score above which the second of two classes is chosen.
+    adds_to_one: whether a single score is taken from 1 for the other class. Otherwise the score of
+        the other class is its negative.
     """
 
     labels: np.ndarray[Any, Any]
     transform: str
-    is_positive: bool
+    limit: float = 0.0
+    adds_to_one: bool = False
 
-    def of_trees(self, bb: relax.BlockBuilder, total: Any) -> Any:
-        """Return the labels, and the scores of the classes, shape (rows, classes)."""
-        if int(total.ty.shape[1]) > 2:
-            return self.of_largest(bb, total)
+    def of_two(self, bb: relax.BlockBuilder, total: Any) -> Any:
+        """Return the labels of two classes, and their scores, shape (rows, 2).
+
+        Parameters
+        ----------
+        total: the scores of both classes, or of the second class alone.
+        """
+        limit = number_like(total, self.limit)
         if int(total.ty.shape[1]) == 2:
-            # onnxruntime compares the score of the second class with 0, not with the first score.
+            # onnxruntime compares the score of the second class with a limit, not with the first
+            # score.
             second = bb.emit(relax.op.take(total, relax.const(1, "int64"), 1, mode="clip"))
-            is_second = bb.emit(relax.op.greater(second, number_like(total, 0.0)))
-            return self._result(bb, self._of_two(bb, is_second), self._transformed(bb, total))
-        limit = number_like(total, 0.5 if self.is_positive else 0.0)
+            is_second = bb.emit(relax.op.greater(second, limit))
+            return self._result(bb, self._label_of_two(bb, is_second), self._transformed(bb, total))
         is_second = bb.emit(relax.op.greater(total, limit))
-        found = self._of_two(bb, bb.emit(relax.op.squeeze(is_second, [1])))
+        found = self._label_of_two(bb, bb.emit(relax.op.squeeze(is_second, [1])))
+        return self._result(bb, found, self.pair(bb, total))
+
+    def pair(self, bb: relax.BlockBuilder, total: Any) -> Any:
+        """Return the scores of two classes, shape (rows, 2), from those of the second class."""
+        if self.transform not in TRANSFORMS:
+            return self._transformed(bb, total)
         negative = bb.emit(relax.op.negative(total))
         if self.transform == "LOGISTIC":
-            pair = bb.emit(relax.op.sigmoid(bb.emit(relax.op.concat([negative, total], 1))))
-        else:
-            rest = bb.emit(relax.op.subtract(number_like(total, 1.0), total))
-            pair = bb.emit(relax.op.concat([rest if self.is_positive else negative, total], 1))
-        return self._result(bb, found, pair)
+            return bb.emit(relax.op.sigmoid(bb.emit(relax.op.concat([negative, total], 1))))
+        rest = bb.emit(relax.op.subtract(number_like(total, 1.0), total))
+        return bb.emit(relax.op.concat([rest if self.adds_to_one else negative, total], 1))
 
-    def of_largest(self, bb: relax.BlockBuilder, total: Any) -> Any:
-        """Return the label of the largest score of each row, and the transformed scores."""
-        place = bb.emit(relax.op.argmax(total, 1))
+    def of_largest(self, bb: relax.BlockBuilder, total: Any, is_given: Any = None) -> Any:
+        """Return the label of the largest score of each row, and the transformed scores.
+
+        Parameters
+        ----------
+        is_given: whether each score counts for the label, in the shape of `total`. By default all
+            scores count.
+        """
+        counted = total
+        if is_given is not None:
+            counted = bb.emit(relax.op.where(is_given, total, number_like(total, -np.inf)))
+        place = bb.emit(relax.op.argmax(counted, 1))
         if not (self.labels == np.arange(len(self.labels))).all():
             labels = relax.const(self.labels, "int64")
             place = bb.emit(relax.op.take(labels, place, 0, mode="clip"))
         return self._result(bb, place, self._transformed(bb, total))
 
-    def _of_two(self, bb: relax.BlockBuilder, is_second: Any) -> Any:
+    def _label_of_two(self, bb: relax.BlockBuilder, is_second: Any) -> Any:
         first, second = (relax.const(value, "int64") for value in self.labels[:2])
         return bb.emit(relax.op.where(is_second, second, first))
 

@@ -7,6 +7,7 @@ Source: the operators' definitions in the ONNX specification, and onnxruntime's 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,11 +17,21 @@ from tvm import relax
 
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import known_shape
-from .class_scores import Scores, labels_of, transformed
+from .class_scores import (
+    Scores,
+    check_transform_of_one,
+    floats,
+    labels_of,
+    rows_of,
+    transform_of,
+    transformed,
+)
 from .constants import constant_array, number_like, text_of
 from .microsoft import full_name
-from .trees import import_classifier, import_regressor
+from .support_vectors import import_svm_classifier, import_svm_regressor
+from .trees import import_classifier, import_ensemble, import_regressor
 
+_LOG = logging.getLogger("tvm_interop")
 DOMAIN = "ai.onnx.ml"
 
 
@@ -29,20 +40,15 @@ def is_classical(node: onnx.NodeProto) -> bool:
     return full_name(node) in CLASSICAL
 
 
-def _floats(bb: relax.BlockBuilder, x: Any) -> Any:
-    """Return `x` in float32, the type of the results of these operators."""
-    return x if str(x.ty.dtype) == "float32" else bb.emit(relax.op.astype(x, "float32"))
-
-
 def _scaler(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     offset, scale = (np.asarray(attrs[name], np.float32) for name in ("offset", "scale"))
-    moved = bb.emit(relax.op.subtract(_floats(bb, inputs[0]), relax.const(offset)))
+    moved = bb.emit(relax.op.subtract(floats(bb, inputs[0]), relax.const(offset)))
     return relax.op.multiply(moved, relax.const(scale))
 
 
 def _normalizer(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Divide each row by its norm; a row whose norm is 0 stays as it is."""
-    x, norm = _floats(bb, inputs[0]), text_of(attrs.get("norm", b"MAX"))
+    x, norm = floats(bb, inputs[0]), text_of(attrs.get("norm", b"MAX"))
     if norm == "MAX":
         is_nan, least = bb.emit(relax.op.isnan(x)), number_like(x, -np.inf)
         known = bb.emit(relax.op.where(is_nan, least, x))
@@ -113,15 +119,22 @@ def _encoder(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
 
 def _one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     categories = attrs.get("cats_int64s", ())
-    if not len(categories) or not attrs.get("zeros", 1):
-        raise UnsupportedModelError(
-            "its categories are strings, or it refuses unknown categories as the model "
-            "runs: encode categories as integers, with zeros for unknown ones"
-        )
+    if not len(categories):
+        raise UnsupportedModelError("its categories are strings: encode categories as integers")
     x = bb.emit(relax.op.astype(inputs[0], "int64"))
     wide = bb.emit(relax.op.expand_dims(x, len(known_shape(x))))
     is_one = bb.emit(relax.op.equal(wide, relax.const(np.asarray(categories, "int64"), "int64")))
-    return relax.op.astype(is_one, "float32")
+    ones = bb.emit(relax.op.astype(is_one, "float32"))
+    if attrs.get("zeros", 1):
+        return ones
+    _LOG.warning(
+        "node `%s` (`OneHotEncoder`) refuses a category that it does not know: whenever there is "
+        "one, its results are NaN",
+        attrs["tvm_custom"]["name"],
+    )
+    found = bb.emit(relax.op.max(ones, -1, keepdims=True))
+    is_known = bb.emit(relax.op.greater(found, number_like(found, 0.0)))
+    return relax.op.where(is_known, ones, number_like(ones, np.nan))
 
 
 def _features(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -129,7 +142,7 @@ def _features(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
     for x in inputs:
         shape = known_shape(x)
         flat = x if len(shape) == 2 else bb.emit(relax.op.reshape(x, (shape[0], -1)))
-        rows.append(_floats(bb, flat))
+        rows.append(floats(bb, flat))
     sizes = [int(size) for size in attrs.get("inputdimensions", ())]
     if sizes and sizes != [int(row.ty.shape[1]) for row in rows]:
         raise UnsupportedModelError(
@@ -154,85 +167,35 @@ def _extractor(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
 
 def _products(bb: relax.BlockBuilder, x: Any, attrs: Mapping[str, Any], outputs: int) -> Any:
     """Return the sums of features times coefficients, plus the intercepts."""
-    x = _floats(bb, x)
-    if len(known_shape(x)) == 1:
-        x = bb.emit(relax.op.expand_dims(x, 0))
+    x = rows_of(bb, x)
     factors = np.asarray(attrs["coefficients"], np.float32).reshape(outputs, -1).T
     total = bb.emit(relax.op.matmul(x, relax.const(np.ascontiguousarray(factors))))
     added = np.asarray(attrs.get("intercepts", ()), np.float32)
     return bb.emit(relax.op.add(total, relax.const(added))) if len(added) else total
 
 
-def _transform(attrs: Mapping[str, Any]) -> str:
-    return text_of(attrs.get("post_transform", b"NONE"))
-
-
 def _linear_regressor(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    total = _products(bb, inputs[0], attrs, int(attrs.get("targets", 1)))
-    return transformed(bb, total, _transform(attrs))
+    targets, transform = int(attrs.get("targets", 1)), transform_of(attrs)
+    if targets == 1:
+        check_transform_of_one(transform)
+    return transformed(bb, _products(bb, inputs[0], attrs, targets), transform)
 
 
 def _linear_classifier(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
     labels = labels_of(attrs)
-    outputs = max(len(attrs.get("intercepts", ())), 1)
-    total = _products(bb, inputs[0], attrs, outputs)
-    scores = Scores(labels, _transform(attrs), is_positive=False)
-    return scores.of_largest(bb, total) if outputs > 1 else scores.of_trees(bb, total)
-
-
-def _kernel_values(bb: relax.BlockBuilder, x: Any, vectors: Any, attrs: Mapping[str, Any]) -> Any:
-    """Return the kernel of a support vector machine for each row and vector."""
-    gamma, coef, degree = (*map(float, attrs.get("kernel_params", ())), 0.0, 0.0, 0.0)[:3]
-    kind = text_of(attrs.get("kernel_type", b"LINEAR"))
-    if kind == "RBF":
-        rows, others = (
-            bb.emit(relax.op.expand_dims(each, axis)) for each, axis in ((x, 1), (vectors, 0))
-        )
-        apart = bb.emit(relax.op.subtract(rows, others))
-        squares = bb.emit(relax.op.sum(bb.emit(relax.op.multiply(apart, apart)), [2]))
-        return bb.emit(relax.op.exp(bb.emit(relax.op.multiply(squares, number_like(x, -gamma)))))
-    products = bb.emit(relax.op.matmul(x, bb.emit(relax.op.permute_dims(vectors))))
-    if kind == "LINEAR":
-        return products
-    scaled = bb.emit(relax.op.multiply(products, number_like(x, gamma)))
-    moved = bb.emit(relax.op.add(scaled, number_like(x, coef)))
-    if kind == "SIGMOID":
-        return bb.emit(relax.op.tanh(moved))
-    if kind != "POLY" or degree != int(degree) or not 0 < degree <= _MOST_FACTORS:
+    outputs = len(attrs.get("intercepts", ())) or 1
+    if outputs not in (1, len(labels)) or (outputs == 1 and len(labels) != 2):
         raise UnsupportedModelError(
-            f"its kernel is {kind} of degree {degree}: only LINEAR, RBF, SIGMOID, and POLY of a "
-            f"whole degree from 1 to {_MOST_FACTORS} are supported"
+            f"it has {outputs} intercepts for {len(labels)} classes: export it with an intercept "
+            "for each class"
         )
-    power = moved
-    for _ in range(int(degree) - 1):
-        power = bb.emit(relax.op.multiply(power, moved))
-    return power
-
-
-_MOST_FACTORS = 16
-"""The largest degree of a polynomial kernel, which is written as products."""
-
-
-def _svm_regressor(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    x = _floats(bb, inputs[0])
-    if len(known_shape(x)) == 1:
-        x = bb.emit(relax.op.expand_dims(x, 0))
-    factors = np.asarray(attrs["coefficients"], np.float32)
-    number = int(attrs.get("n_supports", 0))
-    if number:
-        vectors = np.asarray(attrs["support_vectors"], np.float32).reshape(number, -1)
-        x = _kernel_values(bb, x, relax.const(vectors), attrs)
-    total = bb.emit(relax.op.matmul(x, relax.const(factors.reshape(-1, 1))))
-    rho = np.asarray(attrs.get("rho", (0.0,)), np.float32)[:1]
-    total = bb.emit(relax.op.add(total, relax.const(rho)))
-    if attrs.get("one_class", 0):
-        is_inside = bb.emit(relax.op.greater(total, number_like(total, 0.0)))
-        return relax.op.where(is_inside, number_like(total, 1.0), number_like(total, -1.0))
-    return transformed(bb, total, _transform(attrs))
+    total = _products(bb, inputs[0], attrs, outputs)
+    scores = Scores(labels, transform_of(attrs), adds_to_one=True)
+    return scores.of_largest(bb, total) if outputs > 1 else scores.of_two(bb, total)
 
 
 CLASSICAL = {
@@ -247,8 +210,10 @@ CLASSICAL = {
         "LinearRegressor": _linear_regressor,
         "Normalizer": _normalizer,
         "OneHotEncoder": _one_hot,
-        "SVMRegressor": _svm_regressor,
+        "SVMClassifier": import_svm_classifier,
+        "SVMRegressor": import_svm_regressor,
         "Scaler": _scaler,
+        "TreeEnsemble": import_ensemble,
         "TreeEnsembleClassifier": import_classifier,
         "TreeEnsembleRegressor": import_regressor,
     }.items()

@@ -1,25 +1,25 @@
 """Converts ensembles of decision trees, which scikit-learn, XGBoost and LightGBM export.
 
-Source: the definitions of `TreeEnsembleClassifier` and `TreeEnsembleRegressor` in the ONNX
-specification, and onnxruntime's kernels where the specification leaves the results of two classes
-open.
+Source: the definitions of `TreeEnsembleClassifier`, `TreeEnsembleRegressor` and `TreeEnsemble` in
+the ONNX specification, and onnxruntime's kernels where the specification leaves the results of two
+classes open.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from tvm import relax, tirx
 
 from ..errors import UnsupportedModelError
 from ..kernels import loops
 from ..lowering.static_shape import known_shape
-from .class_scores import Scores, labels_of, transformed
-from .constants import text_of
+from .class_scores import Scores, check_transform_of_one, labels_of, transform_of, transformed
+from .constants import number_like, text_of
+from .forest import Forest, Numbers, forest_of_branches, forest_of_lists, numbers_of
 
 _COMPARED = {
     "BRANCH_LEQ": operator.le,
@@ -29,67 +29,55 @@ _COMPARED = {
     "BRANCH_EQ": operator.eq,
     "BRANCH_NEQ": operator.ne,
 }
-_LEAF = "LEAF"
-
-Numbers = npt.NDArray[Any]
-
-
-class _Forest(NamedTuple):
-    """Trees, whose nodes are numbered over all trees.
-
-    Attributes
-    ----------
-    roots: the root of each tree.
-    features: the input that each branch compares.
-    thresholds: the number that each branch compares with.
-    yes, no: the next node if the comparison holds, and if not. At a leaf, the leaf itself.
-    modes: for each branch, the index of its comparison in `kinds`.
-    missing: whether a branch treats NaN as if the comparison holds.
-    weights: what a leaf adds to each output, shape (nodes, outputs).
-    is_complete: whether each row gets a number for each output. It does if one of the trees has a
-        number for the output in all of its leaves.
-    kinds: the comparisons that the trees use, keys of `_COMPARED`.
-    """
-
-    roots: Numbers
-    features: Numbers
-    thresholds: Numbers
-    yes: Numbers
-    no: Numbers
-    modes: Numbers
-    missing: Numbers
-    weights: Numbers
-    is_complete: bool
-    kinds: tuple[str, ...]
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+"""How the trees' numbers become one; the attribute of `TreeEnsemble` has their indices."""
+_TRANSFORMS = {0: "NONE", 3: "SOFTMAX_ZERO"}
+"""The transforms for which onnxruntime and ONNX have the same numbers in `TreeEnsemble`."""
+_JOINED: dict[str, tuple[Callable[[Any, Any], Any], float]] = {
+    "AVERAGE": (operator.add, 0.0),
+    "SUM": (operator.add, 0.0),
+    "MIN": (tirx.min, np.inf),
+    "MAX": (tirx.max, -np.inf),
+}
+"""For each aggregate: how two numbers become one, and the number that changes no other."""
 
 
 def import_regressor(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return the sums or means that the trees give, shape (rows, targets).
+    """Return the sums, means, minima or maxima of the trees, shape (rows, targets).
 
     Raises
     ------
     UnsupportedModelError
-        The node takes maxima or minima of trees, or its trees are damaged.
+        The trees are damaged, or onnxruntime leaves out the transform of the results.
     """
-    number = int(attrs.get("n_targets", 1))
-    forest = _forest(attrs, "target", number)
-    kind = text_of(attrs.get("aggregate_function", b"SUM"))
-    if kind not in ("SUM", "AVERAGE"):
+    forest = forest_of_lists(attrs, "target", int(attrs.get("n_targets", 1)))
+    aggregate = text_of(attrs.get("aggregate_function", b"SUM"))
+    transform = transform_of(attrs)
+    scores = _regression(bb, inputs[0], forest, aggregate, numbers_of(attrs, "base_values"))
+    return relax.op.astype(_finished(bb, scores, transform), "float32")
+
+
+def import_ensemble(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """Return the results of a `TreeEnsemble`, shape (rows, targets), in the type of its input.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The same cases as for `import_regressor`.
+    """
+    forest = forest_of_branches(attrs, int(attrs.get("n_targets", 1)))
+    code = int(attrs.get("post_transform", 0))
+    if code not in _TRANSFORMS:
         raise UnsupportedModelError(
-            f"its `aggregate_function` is {kind}: only SUM and AVERAGE are supported"
+            f"its `post_transform` is {code}, which means one transform in ONNX and another in "
+            "onnxruntime: set it to 0, and put an operator such as Softmax or Sigmoid after it"
         )
-    total = _summed(bb, inputs[0], forest)
-    if kind == "AVERAGE":
-        count = relax.const(float(len(forest.roots)), str(total.ty.dtype))
-        total = bb.emit(relax.op.divide(total, count))
-    if number > 1 and not forest.is_complete and len(attrs.get("base_values", ())):
-        raise _incomplete()
-    total = _with_base(bb, total, attrs)
-    transform = text_of(attrs.get("post_transform", b"NONE"))
-    scores = bb.emit(transformed(bb, total, transform))
-    return relax.op.astype(scores, "float32")
+    aggregate = dict(enumerate(_AGGREGATES)).get(int(attrs.get("aggregate_function", 1)), "unknown")
+    x = inputs[0]
+    scores = _regression(bb, x, forest, aggregate, np.zeros(0))
+    return relax.op.astype(_finished(bb, scores, _TRANSFORMS[code]), str(x.ty.dtype))
 
 
 def import_classifier(
@@ -100,133 +88,97 @@ def import_classifier(
     Raises
     ------
     UnsupportedModelError
-        The labels are strings, or the trees are damaged.
+        The labels are strings, the trees are damaged, or onnxruntime adds the base values to other
+        scores than ONNX says.
     """
     labels = labels_of(attrs)
-    classes = np.asarray(attrs.get("class_ids", ()), int)
-    used = np.unique(classes)
-    forest = _forest(attrs, "class", max(len(labels), int(used.max(initial=0)) + 1))
-    weights = np.asarray(attrs.get("class_weights", ()), np.float32)
-    total = _summed(bb, inputs[0], forest)
-    if len(used) > 1 and not forest.is_complete:
-        raise _incomplete()
-    if len(labels) == 2 and len(used) == 1:
-        if used[0] != 0:
-            raise UnsupportedModelError(
-                "its leaves give scores of the second of two classes alone: export the trees with "
-                "scores of the first class, or of both"
-            )
-        total = bb.emit(relax.op.strided_slice(total, [1], [0], [1]))
-    base = np.asarray(attrs.get("base_values", ()), np.float32)
-    if len(base) == 2 and len(used) == 1:
-        base = base[1:]
-    total = _with_base(bb, total, {"base_values": base})
-    transform = text_of(attrs.get("post_transform", b"NONE"))
-    return Scores(labels, transform, bool((weights >= 0).all())).of_trees(bb, total)
-
-
-def _with_base(bb: relax.BlockBuilder, total: Any, attrs: Mapping[str, Any]) -> Any:
-    base = np.asarray(attrs.get("base_values", ()), np.float32)
-    if not len(base):
-        return total
-    if len(base) not in (1, int(total.ty.shape[1])):
+    number, used = len(labels), np.unique(np.asarray(attrs.get("class_ids", ()), int))
+    forest = forest_of_lists(attrs, "class", number)
+    transform = transform_of(attrs)
+    is_positive = bool((numbers_of(attrs, "class_weights") >= 0).all())
+    base = numbers_of(attrs, "base_values")
+    is_single = number == 2 and used.tolist() == [0]
+    if number == 2 and len(base) and (len(base) != 1 or not is_single):
         raise UnsupportedModelError(
-            f"it has {len(base)} base values for {total.ty.shape[1]} outputs: export it again"
+            f"it has two classes and {len(base)} base values, which onnxruntime does not add as "
+            "ONNX defines: add the base values to the leaves of one tree, and leave out "
+            "`base_values`"
         )
-    return bb.emit(relax.op.add(total, relax.const(base, str(total.ty.dtype))))
-
-
-def _forest(attrs: Mapping[str, Any], output: str, number: int) -> _Forest:
-    """Return the trees of a node.
-
-    Parameters
-    ----------
-    output: the beginning of the names of the attributes that describe leaves.
-    number: the number of outputs.
-    """
-    trees = [int(i) for i in attrs["nodes_treeids"]]
-    keys = list(zip(trees, map(int, attrs["nodes_nodeids"]), strict=True))
-    places = {key: i for i, key in enumerate(keys)}
-    modes = [text_of(mode) for mode in attrs["nodes_modes"]]
-    unknown = sorted(set(modes) - {*_COMPARED, _LEAF})
-    if unknown or len(places) != len(keys):
-        raise _damaged(f"its nodes have the mode `{unknown[0]}`" if unknown else "a node is twice")
-    own = np.arange(len(keys))
-    children = {}
-    for name in ("true", "false"):
-        wanted = zip(trees, map(int, attrs[f"nodes_{name}nodeids"]), strict=True)
-        try:
-            children[name] = np.array(
-                [i if modes[i] == _LEAF else places[key] for i, key in enumerate(wanted)]
-            )
-        except KeyError as error:
-            raise _damaged(f"the node {error} is missing") from error
-    yes, no = children["true"], children["false"]
-    features = np.where(own == yes, 0, np.asarray(attrs["nodes_featureids"], int))
-    missing = attrs.get("nodes_missing_value_tracks_true", ()) or [0] * len(keys)
-    weights = np.zeros((len(keys), number), np.float32)
-    given = np.zeros(weights.shape, bool)
-    parts = (attrs.get(f"{output}_{name}", ()) for name in ("treeids", "nodeids", "ids", "weights"))
-    for tree, node, index, weight in zip(*parts, strict=True):
-        place = places.get((int(tree), int(node)))
-        if place is None or not 0 <= int(index) < number:
-            raise _damaged(f"the leaf {node} of the tree {tree} has no node or no output")
-        weights[place, int(index)] += np.float32(weight)
-        given[place, int(index)] = True
-    kinds = tuple(sorted({mode for mode in modes if mode != _LEAF}))
-    return _Forest(
-        roots=_roots(trees, yes, no),
-        features=features.astype("int32"),
-        thresholds=np.asarray(attrs["nodes_values"], np.float32),
-        yes=yes.astype("int32"),
-        no=no.astype("int32"),
-        modes=np.array([kinds.index(m) if m != _LEAF else 0 for m in modes], "int32"),
-        missing=np.asarray(missing, "int32"),
-        weights=weights,
-        is_complete=_is_complete(np.array(trees), given, own == yes),
-        kinds=kinds or ("BRANCH_LEQ",),
-    )
-
-
-def _is_complete(trees: Numbers, given: Numbers, is_leaf: Numbers) -> bool:
-    lacking = np.zeros((trees.max() + 1, given.shape[1]), bool)
-    for output in range(given.shape[1]):
-        lacking[trees[is_leaf & ~given[:, output]], output] = True
-    return bool((~lacking[np.unique(trees)]).any(axis=0).all())
+    if number == 2 and len(used) == 2 and not forest.is_complete:
+        raise _incomplete()
+    if number == 2:
+        total = _joined(bb, inputs[0], forest, "SUM")
+        if is_single:
+            total = bb.emit(relax.op.strided_slice(total, [1], [0], [1]))
+        # A score that is never negative is taken for a probability.
+        is_share = is_positive and len(used) == 1
+        scores = Scores(labels, transform, 0.5 if is_share else 0.0, adds_to_one=is_share)
+        return scores.of_two(bb, _with_base(bb, total, base))
+    scores = Scores(labels, transform)
+    if forest.is_complete or len(base):
+        total = _joined(bb, inputs[0], forest, "SUM")
+        return scores.of_largest(bb, _with_base(bb, total, base))
+    return scores.of_largest(bb, *_with_counts(bb, inputs[0], forest))
 
 
 def _incomplete() -> UnsupportedModelError:
     return UnsupportedModelError(
         "some of its leaves give no number for an output, which ONNX does not define: export the "
-        "trees with a number for each class in each leaf"
+        "trees with a number for each class or target in each leaf"
     )
 
 
-def _damaged(why: str) -> UnsupportedModelError:
-    return UnsupportedModelError(f"its trees are damaged: {why}; export the model again")
+def _with_counts(bb: relax.BlockBuilder, x: Any, forest: Forest) -> tuple[Any, Any]:
+    """Return the sums of the trees, and for each whether a leaf gave a number to it."""
+    number = forest.weights.shape[1]
+    counted = np.concatenate([forest.weights, forest.given.astype(forest.weights.dtype)], 1)
+    both = _joined(bb, x, forest._replace(weights=counted), "SUM")
+    total, count = (
+        bb.emit(relax.op.strided_slice(both, [1], [begin], [begin + number]))
+        for begin in (0, number)
+    )
+    return total, bb.emit(relax.op.greater(count, number_like(count, 0.0)))
 
 
-def _roots(trees: Sequence[int], yes: Numbers, no: Numbers) -> Numbers:
-    """Return the root of each tree, in order; refuse nodes that form a circle.
+def _regression(
+    bb: relax.BlockBuilder, x: Any, forest: Forest, aggregate: str, base: Numbers
+) -> Any:
+    """Return what the trees give together, shape (rows, targets), in the type of the trees."""
+    if aggregate not in _JOINED:
+        raise UnsupportedModelError(
+            f"its `aggregate_function` is {aggregate}: only {', '.join(_JOINED)} are defined"
+        )
+    if len(base) > 1 and not forest.is_complete:
+        raise _incomplete()
+    total = _joined(bb, x, forest, aggregate)
+    if aggregate == "AVERAGE":
+        total = bb.emit(relax.op.divide(total, number_like(total, float(len(forest.roots)))))
+    return _with_base(bb, total, base)
 
-    A kernel would go around a circle for ever.
+
+def _with_base(bb: relax.BlockBuilder, total: Any, base: Numbers) -> Any:
+    if not len(base):
+        return total
+    if len(base) != int(total.ty.shape[1]):
+        raise UnsupportedModelError(
+            f"it has {len(base)} base values for {total.ty.shape[1]} outputs: export it again"
+        )
+    dtype = str(total.ty.dtype)
+    return bb.emit(relax.op.add(total, relax.const(base.astype(dtype), dtype)))
+
+
+def _finished(bb: relax.BlockBuilder, total: Any, transform: str) -> Any:
+    if int(total.ty.shape[1]) == 1:
+        check_transform_of_one(transform)
+        return total
+    return bb.emit(transformed(bb, total, transform))
+
+
+def _joined(bb: relax.BlockBuilder, x: Any, forest: Forest, aggregate: str) -> Any:
+    """Join the leaves that each row of `x` reaches, shape (rows, outputs).
+
+    An output that no leaf gives a number to is 0.
     """
-    own = np.arange(len(trees))
-    branches = yes != own
-    roots = np.setdiff1d(own, np.concatenate([yes[branches], no[branches]]))
-    level, depth = roots, 0
-    while len(level):
-        inner = level[branches[level]]
-        level, depth = np.unique(np.concatenate([yes[inner], no[inner]])), depth + 1
-        if depth > len(own):
-            raise _damaged("some nodes of the trees form a circle")
-    if len(roots) != len(set(trees)):
-        raise _damaged(f"{len(set(trees))} trees have {len(roots)} roots")
-    return roots.astype("int32")
-
-
-def _summed(bb: relax.BlockBuilder, x: Any, forest: _Forest) -> Any:
-    """Return the sum of the leaves that each row of `x` reaches, shape (rows, outputs)."""
     shape = known_shape(x)
     if len(shape) == 1:
         shape = (1, *shape)
@@ -239,18 +191,28 @@ def _summed(bb: relax.BlockBuilder, x: Any, forest: _Forest) -> Any:
     dtype = "float64" if str(x.ty.dtype) == "float64" else "float32"
     if str(x.ty.dtype) != dtype:
         x = bb.emit(relax.op.astype(x, dtype))
+    weights = forest.weights.astype(dtype)
+    neutral = _JOINED[aggregate][1]
+    if neutral:
+        weights = np.where(forest.given, weights, np.asarray(neutral, dtype))
     tables = [
         *(forest.roots, forest.features, forest.thresholds.astype(dtype), forest.yes, forest.no),
-        *(forest.modes, forest.missing, forest.weights.astype(dtype)),
+        *(forest.modes, forest.missing, weights),
     ]
-    kernel = bb.add_func(forest_kernel(shape, forest, dtype), "trees")
-    result = relax.TensorType((shape[0], forest.weights.shape[1]), dtype)
+    kernel = bb.add_func(forest_kernel(shape, forest, dtype, aggregate), "trees")
+    result = relax.TensorType((shape[0], weights.shape[1]), dtype)
     constants = [relax.const(table, str(table.dtype)) for table in tables]
-    return bb.emit(relax.call_tir(kernel, [x, *constants], result))
+    total = bb.emit(relax.call_tir(kernel, [x, *constants], result))
+    if not neutral or forest.is_complete:
+        return total
+    is_empty = bb.emit(relax.op.equal(total, number_like(total, neutral)))
+    return bb.emit(relax.op.where(is_empty, number_like(total, 0.0), total))
 
 
-def forest_kernel(shape: tuple[int, ...], forest: _Forest, dtype: str) -> tirx.PrimFunc:
-    """Return a kernel that adds up the leaves of all trees, whose loops are written by hand."""
+def forest_kernel(
+    shape: tuple[int, ...], forest: Forest, dtype: str, aggregate: str
+) -> tirx.PrimFunc:
+    """Return a kernel that joins the leaves of all trees, whose loops are written by hand."""
     rows, outputs = shape[0], forest.weights.shape[1]
     data = tirx.decl_buffer(shape, dtype, "data")
     nodes = (len(forest.features),)
@@ -263,6 +225,8 @@ def forest_kernel(shape: tuple[int, ...], forest: _Forest, dtype: str) -> tirx.P
     weights = tirx.decl_buffer(forest.weights.shape, dtype, "weights")
     result = tirx.decl_buffer((rows, outputs), dtype, "result")
     here = tirx.decl_buffer((1,), "int32", "here")
+
+    join, neutral = _JOINED[aggregate]
 
     def descend(row: Any) -> tirx.Stmt:
         at = here[0]
@@ -277,7 +241,7 @@ def forest_kernel(shape: tuple[int, ...], forest: _Forest, dtype: str) -> tirx.P
 
     def add(row: Any, tree: Any) -> tirx.Stmt:
         def each(output: Any) -> tirx.Stmt:
-            total = result[row, output] + weights[here[0], output]
+            total = join(result[row, output], weights[here[0], output])
             return tirx.BufferStore(result, total, [row, output])
 
         begin = tirx.BufferStore(here, roots[tree], [0])
@@ -285,8 +249,8 @@ def forest_kernel(shape: tuple[int, ...], forest: _Forest, dtype: str) -> tirx.P
         return loops.in_turn([begin, down, loops.loop(outputs, each)])
 
     def each(row: Any) -> tirx.Stmt:
-        zero = tirx.const(0, dtype)
-        begin = loops.loop(outputs, lambda o: tirx.BufferStore(result, zero, [row, o]))
+        none = tirx.const(neutral, dtype)
+        begin = loops.loop(outputs, lambda o: tirx.BufferStore(result, none, [row, o]))
         return loops.in_turn([begin, loops.loop(len(forest.roots), lambda tree: add(row, tree))])
 
     parameters = [data, roots, features, thresholds, yes, no, modes, missing, weights, result]

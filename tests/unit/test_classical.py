@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from tests.classical import X, check, model_of
 from tests.one_node import computed
@@ -37,6 +39,7 @@ def test_encoders_of_integers() -> None:
             ("LabelEncoder", {"keys_int64s": [1, 5, 2], "values_int64s": [10, 50, 20]}),
             ("LabelEncoder", {"keys_int64s": [1, 5], "values_floats": [0.1, 0.5]}),
             ("OneHotEncoder", {"cats_int64s": [5, 1, 2], "zeros": 1}),
+            ("OneHotEncoder", {"cats_int64s": [5, 1, 5], "zeros": 1}),
             ("FeatureVectorizer", {"inputdimensions": [3]}),
         ],
         np.array([[1, 5, 0], [2, 2, 7]]),
@@ -87,3 +90,24 @@ def test_a_category_that_is_not_known_gives_nan(caplog: pytest.LogCaptureFixture
     (found,) = computed(model_of([known], x), {"x": x})
     nan = [np.nan] * 3
     np.testing.assert_array_equal(found, [[[0, 1, 0], [1, 0, 0]], [nan, [0, 0, 1]]])
+
+
+@pytest.mark.parametrize("kind", ["int64", "float32", "float64"])
+def test_encoders_whose_keys_and_values_are_tensors(kind: str) -> None:
+    def tensors(values: list[float], of: str) -> dict[str, Any]:
+        keys = numpy_helper.from_array(np.array([1, 5, 2], kind))
+        return {"keys_tensor": keys, "values_tensor": numpy_helper.from_array(np.array(values, of))}
+
+    nodes = [("LabelEncoder", tensors([10, 50, 20], kind))]
+    default = numpy_helper.from_array(np.array([7], kind))
+    nodes.append(("LabelEncoder", {**tensors([10, 50, 20], kind), "default_tensor": default}))
+    if kind == "int64":
+        nodes.append(("LabelEncoder", tensors([0.1, 0.5, 0.2], "float32")))
+    check(nodes, np.array([[1, 5, 0], [2, 2, 7]], kind), version=4, tolerance=1e-12)
+
+
+def test_encoders_of_strings_are_refused() -> None:
+    words = helper.make_tensor("w", onnx.TensorProto.STRING, [1], ["yes"])
+    named = {"keys_tensor": words, "values_int64s": [1]}
+    with pytest.raises(UnsupportedModelError, match="keys or values are strings"):
+        load_model(model_of([("LabelEncoder", named)], X, version=4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.classical import RNG, X, check, model_of
@@ -82,6 +83,22 @@ def test_support_vectors_of_doubles_and_integers() -> None:
     for kind in ("float64", "int64", "int32"):
         nodes = [classifier(3, probabilities=True, kernel_type="RBF")]
         check(nodes, (3 * X[3:]).astype(kind), outputs=2)
+
+
+def test_large_terms_that_cancel_each_other() -> None:
+    """Their sum in 32 bits would have no right digit. scikit-learn's `NuSVC` has such terms."""
+    large = RNG.integers(500, 1000, 40)
+    small = RNG.integers(-8, 8, 40) / 1024
+    vectors = RNG.integers(-3, 4, (40, 4)).astype("float64").ravel().tolist()
+    node = classifier(
+        2,
+        probabilities=False,
+        vectors_per_class=[40, 40],
+        support_vectors=[*vectors, *vectors],
+        coefficients=[*large.astype("float64").tolist(), *(small - large).tolist()],
+        rho=[0.0],
+    )
+    check([node], np.round(X[3:]), outputs=2)
 
 
 def test_transforms_that_are_not_supported_are_refused() -> None:

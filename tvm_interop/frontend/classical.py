@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 from tvm import relax
 
 from ..errors import UnsupportedModelError
@@ -82,24 +83,28 @@ def _imputer(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     return relax.op.where(is_missing, relax.const(values, dtype), x)
 
 
+_KINDS = {"int64s": "int64", "floats": "float32"}
+"""The types of the lists of a `LabelEncoder`, by the ends of their names."""
+
+
 def _encoder(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Replace numbers by other numbers; a number that is not listed becomes the default."""
     x = inputs[0]
-    kinds = {"int64s": "int64", "floats": "float32"}
-    tables = {
-        side: [(kind, attrs[f"{side}_{kind}"]) for kind in kinds if f"{side}_{kind}" in attrs]
-        for side in ("keys", "values")
-    }
-    if not all(tables.values()) or str(x.ty.dtype) != kinds[tables["keys"][0][0]]:
+    keys, values = (_table(attrs, side) for side in ("keys", "values"))
+    if keys is None or values is None or str(x.ty.dtype) != str(keys.dtype):
         raise UnsupportedModelError(
-            "its keys or values are strings or tensors, and only lists of integers and floats are "
-            "supported: encode strings before the model runs"
+            "its keys or values are strings, and only numbers are supported: encode strings before "
+            "the model runs"
         )
-    (_, keys), (kind, values) = tables["keys"][0], tables["values"][0]
-    default = attrs.get(f"default_{kind[:-1]}", -1 if kind == "int64s" else -0.0)
-    dtype = kinds[kind]
+    dtype = str(values.dtype)
+    given = attrs.get("default_tensor")
+    if given is not None:
+        default = numpy_helper.to_array(given).item()
+    else:
+        name = "default_float" if "float" in dtype else "default_int64"
+        default = attrs.get(name, -0.0 if "float" in dtype else -1)
     shape = known_shape(x)
-    listed = relax.const(np.asarray(keys, str(x.ty.dtype)), str(x.ty.dtype))
+    listed = relax.const(keys, str(keys.dtype))
     wide = bb.emit(relax.op.expand_dims(x, len(shape)))
     is_key = bb.emit(relax.op.equal(wide, listed))
     if "float" in str(x.ty.dtype) and np.isnan(listed.value.numpy()).any():
@@ -110,11 +115,19 @@ def _encoder(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     # a row without a key gets position 0.
     place = bb.emit(relax.op.argmax(found, -1))
     is_listed = bb.emit(relax.op.max(found, -1))
-    taken = bb.emit(
-        relax.op.take(relax.const(np.asarray(values, dtype), dtype), place, 0, mode="clip")
-    )
+    taken = bb.emit(relax.op.take(relax.const(values, dtype), place, 0, mode="clip"))
     is_listed = bb.emit(relax.op.astype(is_listed, "bool"))
     return relax.op.where(is_listed, taken, relax.const(default, dtype))
+
+
+def _table(attrs: Mapping[str, Any], side: str) -> np.ndarray[Any, Any] | None:
+    """Return the keys or the values of a `LabelEncoder`, or None if they are no numbers."""
+    for kind, dtype in _KINDS.items():
+        if f"{side}_{kind}" in attrs:
+            return np.asarray(attrs[f"{side}_{kind}"], dtype)
+    tensor = attrs.get(f"{side}_tensor")
+    array = None if tensor is None else numpy_helper.to_array(tensor).ravel()
+    return None if array is None or array.dtype.kind not in "fiu" else array
 
 
 def _one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -123,7 +136,12 @@ def _one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
         raise UnsupportedModelError("its categories are strings: encode categories as integers")
     x = bb.emit(relax.op.astype(inputs[0], "int64"))
     wide = bb.emit(relax.op.expand_dims(x, len(known_shape(x))))
-    is_one = bb.emit(relax.op.equal(wide, relax.const(np.asarray(categories, "int64"), "int64")))
+    listed = np.asarray(categories, "int64")
+    is_one = bb.emit(relax.op.equal(wide, relax.const(listed, "int64")))
+    # The last of equal categories counts.
+    counts = np.array([each not in listed[i + 1 :] for i, each in enumerate(listed)])
+    if not counts.all():
+        is_one = bb.emit(relax.op.logical_and(is_one, relax.const(counts, "bool")))
     ones = bb.emit(relax.op.astype(is_one, "float32"))
     if attrs.get("zeros", 1):
         return ones

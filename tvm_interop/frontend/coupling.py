@@ -1,4 +1,4 @@
-"""A kernel that turns probabilities of pairs of classes into probabilities of classes.
+"""Kernels for pairs of classes: their scores, and from them the probabilities of classes.
 
 Source: Wu, Lin and Weng, "Probability estimates for multi-class classification by pairwise
 coupling", JMLR 5 (2004), algorithm 2. The number of rounds is that of onnxruntime, because the
@@ -17,6 +17,39 @@ from ..kernels import loops
 _MOST_ROUNDS = 100
 _CLOSE = 0.005
 """Rounds end when the error is below this number, divided by the number of classes."""
+
+
+def scores_kernel(rows: int, vectors: int, pairs: int) -> tirx.PrimFunc:
+    """Return a kernel that adds up the scores of pairs, whose loops are written by hand.
+
+    Its inputs have the shapes (rows, vectors), (vectors, pairs) and (pairs,), and its result has
+    the shape (rows, pairs). The sums have 64 bits, because terms with large factors of both signs
+    cancel each other.
+    """
+    values = tirx.decl_buffer((rows, vectors), "float32", "values")
+    factors = tirx.decl_buffer((vectors, pairs), "float32", "factors")
+    added = tirx.decl_buffer((pairs,), "float32", "added")
+    result = tirx.decl_buffer((rows, pairs), "float32", "result")
+    sums = tirx.decl_buffer((pairs,), "float64", "sums")
+
+    def of_row(row: Any) -> tirx.Stmt:
+        def add(vector: Any) -> tirx.Stmt:
+            def of_pair(pair: Any) -> tirx.Stmt:
+                term = (factors[vector, pair] * values[row, vector]).astype("float64")
+                return _put(sums, sums[pair] + term, pair)
+
+            return loops.loop(pairs, of_pair)
+
+        def finish(pair: Any) -> tirx.Stmt:
+            total = sums[pair] + added[pair].astype("float64")
+            return _put(result, total.astype("float32"), row, pair)
+
+        begin = loops.loop(pairs, lambda pair: _put(sums, tirx.const(0.0, "float64"), pair))
+        return loops.in_turn([begin, loops.loop(vectors, add), loops.loop(pairs, finish)])
+
+    attrs = {"op_pattern": loops.OPAQUE, loops.ROWS: [0, -1, -1, 0]}
+    parameters = [values, factors, added, result]
+    return loops.kernel(parameters, loops.loop(rows, of_row), [sums], **attrs)
 
 
 def coupling_kernel(rows: int, classes: int) -> tirx.PrimFunc:

@@ -24,7 +24,7 @@ from .class_scores import (
     transformed,
 )
 from .constants import number_like, text_of
-from .coupling import coupling_kernel
+from .coupling import coupling_kernel, scores_kernel
 
 _MOST_FACTORS = 16
 """The largest degree of a polynomial kernel, which is written as products."""
@@ -79,17 +79,19 @@ def import_svm_classifier(
         )
     values = _kernel_values(bb, rows_of(bb, inputs[0]), sum(sizes), attrs)
     factors, pairs = _factors_of_pairs(attrs, sizes)
-    total = bb.emit(relax.op.matmul(values, relax.const(factors)))
     rho = np.asarray(attrs["rho"], np.float32)[: len(pairs)]
-    total = bb.emit(relax.op.add(total, relax.const(rho)))
+    rows = known_shape(values)[0]
+    kernel = bb.add_func(scores_kernel(rows, *factors.shape), "scores")
+    of_pairs = relax.TensorType((rows, len(pairs)), "float32")
+    given = [values, relax.const(factors), relax.const(rho)]
+    total = bb.emit(relax.call_tir(kernel, given, of_pairs))
     label = _most_voted(bb, total, pairs, labels)
     transform = transform_of(attrs)
     if len(attrs.get("prob_a", ())):
         shares = _shares_of_pairs(bb, total, attrs, len(pairs))
-        rows = known_shape(total)[0]
         kernel = bb.add_func(coupling_kernel(rows, len(labels)), "coupling")
-        result = relax.TensorType((rows, len(labels)), "float32")
-        total = bb.emit(relax.call_tir(kernel, [shares], result))
+        of_classes = relax.TensorType((rows, len(labels)), "float32")
+        total = bb.emit(relax.call_tir(kernel, [shares], of_classes))
     elif len(labels) == 2:
         scores = Scores(labels, transform, adds_to_one=transform != "NONE")
         return relax.Tuple([label, scores.pair(bb, total)])

@@ -121,7 +121,7 @@ def _encoder(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
 
 
 def _table(attrs: Mapping[str, Any], side: str) -> np.ndarray[Any, Any] | None:
-    """Return the keys or the values of a `LabelEncoder`, or None if they are no numbers."""
+    """Return the keys or the values of a `LabelEncoder`, or None if they are strings."""
     for kind, dtype in _KINDS.items():
         if f"{side}_{kind}" in attrs:
             return np.asarray(attrs[f"{side}_{kind}"], dtype)

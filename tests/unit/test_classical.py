@@ -33,6 +33,16 @@ def test_scalers_and_encoders_of_floats() -> None:
     )
 
 
+@pytest.mark.parametrize(("shape", "number"), [((2, 3, 4), 4), ((2, 3, 4), 3), ((5, 4), 3)])
+def test_replacements_that_do_not_fit_the_columns_are_refused(
+    shape: tuple[int, ...], number: int
+) -> None:
+    """onnxruntime takes another replacement, or only the first, without a word."""
+    node = ("Imputer", {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0][:number]})
+    with pytest.raises(UnsupportedModelError, match=f"it has {number} replacements"):
+        load_model(model_of([node], np.zeros(shape, np.float32)))
+
+
 def test_encoders_of_integers() -> None:
     check(
         [

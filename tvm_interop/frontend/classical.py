@@ -75,6 +75,12 @@ def _imputer(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     x, dtype = inputs[0], str(inputs[0].ty.dtype)
     kind = "float" if "float" in dtype else "int64"
     values = np.asarray(attrs[f"imputed_value_{kind}s"], dtype)
+    shape = known_shape(x)
+    if len(values) > 1 and (len(shape) > 2 or len(values) != shape[-1]):
+        raise UnsupportedModelError(
+            f"it has {len(values)} replacements for an input of shape {shape}: give one "
+            "replacement, or one for each column of an input of shape (rows, columns)"
+        )
     missing = attrs.get(f"replaced_value_{kind}", 0)
     if missing != missing:
         is_missing = bb.emit(relax.op.isnan(x))

@@ -24,6 +24,12 @@ _INVERSE = OpSchema(
 )
 _MOST_COLUMNS = 128
 """Larger matrices are not decomposed, since each column takes several operators."""
+_MOST_REFLECTIONS = 64
+"""QR takes more operators for each column than Cholesky's decomposition."""
+_MOST_SQUARINGS = 24
+"""The exponential is NaN for matrices with larger sums of rows than 2 to this power."""
+_TAYLOR_TERMS = 18
+"""The error of so many terms is below float64's precision for sums of rows up to 1."""
 
 
 def without_checks() -> dict[Any, Callable[..., Any]]:
@@ -156,6 +162,72 @@ def solve_decomposed(b: Any, x: Any, upper: bool = False) -> Any:
     return op.MatMul(second, op.MatMul(first, b))
 
 
+def orthogonal_and_upper(x: Any, mode: str = "reduced") -> Any:
+    """Convert `linalg.qr`, by Householder's reflections, one column at a time.
+
+    Source: Golub and Van Loan, "Matrix Computations", section 5.2, with the signs of LAPACK.
+    """
+    rows, columns = fixed_sizes(x.shape, [-2, -1])
+    count, rank = min(rows, columns), len(x.shape)
+    if count > _MOST_REFLECTIONS:
+        raise TypeError(f"QR is converted for at most {_MOST_REFLECTIONS} rows or columns")
+    if mode == "r":
+        raise TypeError("QR is not converted in the mode `r`: take the mode `reduced`")
+    upper: Any = x
+    whole = op.Concat(op.Shape(x, end=-2), ints(rows, rows), axis=0)
+    orthogonal = op.Expand(_constant(np.eye(rows), x), whole)
+    zero, one, two = (_constant(np.array(value), x) for value in (0, 1, 2))
+    for j in range(min(count, rows - 1)):
+        unit = np.eye(rows)[:, j : j + 1]
+        column = op.Slice(upper, ints(j), ints(j + 1), ints(-1))
+        pivot = op.Slice(column, ints(j), ints(j + 1), ints(-2))
+        below = op.Mul(column, _constant(np.arange(rows)[:, None] > j, x))
+        rest = op.ReduceSumSquare(below, ints(-2), keepdims=1)
+        is_done = op.Equal(rest, zero)
+        length = op.Sqrt(op.Add(op.Mul(pivot, pivot), rest))
+        end = op.Where(op.Less(pivot, zero), op.Neg(length), length)
+        first = op.Where(is_done, one, op.Add(pivot, end))
+        vector = op.Add(op.Div(below, first), _constant(unit, x))
+        square = op.ReduceSumSquare(vector, ints(-2), keepdims=1)
+        turned = _turned(op.Mul(vector, op.Where(is_done, zero, op.Div(two, square))), rank)
+        upper = op.Sub(upper, op.MatMul(vector, op.MatMul(turned, upper)))
+        orthogonal = op.Sub(orthogonal, op.MatMul(op.MatMul(orthogonal, vector), turned))
+    upper = op.Trilu(upper, upper=1)
+    if mode == "complete":
+        return op.Identity(orthogonal), upper
+    start, end = ints(0), ints(count)
+    return op.Slice(orthogonal, start, end, ints(-1)), op.Slice(upper, start, end, ints(-2))
+
+
+def exponential(x: Any) -> Any:
+    """Convert `linalg.matrix_exp`, by scaling, Taylor's polynomial and squaring.
+
+    Source: Moler and Van Loan, "Nineteen Dubious Ways to Compute the Exponential of a Matrix",
+    SIAM Review, 2003, method 3.
+    """
+    (size,) = fixed_sizes(x.shape, [-1])
+    wide = op.Cast(x, to=TensorProto.DOUBLE)
+    # The largest sum of a row, in size, bounds all powers of the matrix.
+    bound = op.ReduceMax(op.ReduceSum(op.Abs(wide), ints(-1), keepdims=1), ints(-2), keepdims=1)
+    scale = _constant(np.array(1.0), wide)
+    two = _constant(np.array(2.0), wide)
+    squarings = []
+    for _ in range(_MOST_SQUARINGS):
+        is_large = op.Greater(bound, scale)
+        squarings.append(is_large)
+        scale = op.Where(is_large, op.Mul(scale, two), scale)
+    scaled = op.Div(wide, scale)
+    eye = _constant(np.eye(size), wide)
+    result: Any = eye
+    for k in range(_TAYLOR_TERMS, 0, -1):
+        product = op.MatMul(scaled, result) if k < _TAYLOR_TERMS else scaled
+        result = op.Add(op.Div(product, _constant(np.array(float(k)), wide)), eye)
+    for is_large in squarings:
+        result = op.Where(is_large, op.MatMul(result, result), result)
+    is_too_large = op.Greater(bound, _constant(np.array(2.0**_MOST_SQUARINGS), wide))
+    return op.CastLike(op.Where(is_too_large, _constant(np.array(np.nan), wide), result), x)
+
+
 def _inverse(x: Any) -> Any:
     return Op(Opset(_INVERSE.domain, 1), _INVERSE.name, _INVERSE)(x)
 
@@ -175,3 +247,8 @@ def _diagonal(x: Any) -> Any:
 
 def _turned(x: Any, rank: int) -> Any:
     return op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def _constant(value: np.ndarray, x: Any) -> Any:
+    """Return a constant of the type of `x`."""
+    return op.CastLike(op.Constant(value=numpy_helper.from_array(value)), x)

@@ -15,7 +15,8 @@ from onnx import TensorProto, numpy_helper
 from onnxscript import opset18 as op
 
 from ..errors import UnsupportedModelError
-from . import torch_algebra, torch_orders, torch_scatters, torch_special
+from . import torch_algebra, torch_floats, torch_orders, torch_scatters, torch_special
+from .torch_booleans import as_given, as_numbers
 from .torch_shapes import fixed_sizes, ints
 
 _ANTIALIASED: Mapping[str, Any] = {"antialias": 1, "cubic_coeff_a": -0.5, "exclude_outside": 1}
@@ -40,6 +41,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten._cdist_forward.default: _cdist,
         aten._linalg_slogdet.default: torch_algebra.sign_and_log_of_determinant,
         aten._linalg_solve_ex.default: torch_algebra.solve,
+        aten._pdist_forward.default: _pdist,
         aten.add.Scalar: _add,
         aten.add.Tensor: _add,
         aten.adaptive_max_pool2d.default: _adaptive_max_pool,
@@ -52,6 +54,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.cholesky.default: torch_algebra.lower_or_upper_factor,
         aten.cholesky_inverse.default: torch_algebra.inverse_of_decomposed,
         aten.cholesky_solve.default: torch_algebra.solve_decomposed,
+        aten.copy.default: _copied,
         aten.cummax.default: partial(torch_orders.cumulative_extreme, op.GreaterOrEqual),
         aten.cummin.default: partial(torch_orders.cumulative_extreme, op.LessOrEqual),
         aten.cumprod.default: _cumprod,
@@ -60,14 +63,19 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.kthvalue.default: torch_orders.kth_value,
         aten.linalg_cholesky_ex.default: torch_algebra.cholesky,
         aten.linalg_inv_ex.default: torch_algebra.inverse,
+        aten.linalg_matrix_exp.default: torch_algebra.exponential,
+        aten.linalg_qr.default: torch_algebra.orthogonal_and_upper,
         aten.linalg_solve_triangular.default: torch_algebra.solve_triangular,
         aten.log1p.default: _log1p,
         aten.logdet.default: torch_algebra.log_of_determinant,
         aten.masked_select.default: _masked_select,
         aten.median.default: torch_orders.median,
         aten.median.dim: torch_orders.median_along,
+        aten.mode.default: torch_orders.mode,
         aten.nanmedian.default: torch_orders.nan_median,
         aten.nanmedian.dim: torch_orders.nan_median_along,
+        aten.polygamma.default: torch_special.polygamma,
+        aten.put.default: torch_scatters.put,
         aten.scatter.reduce: torch_scatters.scatter_with,
         aten.scatter.src: torch_scatters.scatter,
         aten.scatter.value: torch_scatters.scatter,
@@ -79,12 +87,19 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.sign.default: _sign,
         aten.sort.stable: torch_orders.sort,
         aten.topk.default: torch_orders.top_k,
+        prims.bessel_i0.default: partial(torch_special.bessel, 0, False),
+        prims.bessel_i0e.default: partial(torch_special.bessel, 0, True),
+        prims.bessel_i1.default: partial(torch_special.bessel, 1, False),
+        prims.bessel_i1e.default: partial(torch_special.bessel, 1, True),
         prims.digamma.default: torch_special.digamma,
         prims.erf_inv.default: torch_special.erf_inverse,
         prims.fmax.default: partial(_of_numbers, op.Max),
         prims.fmin.default: partial(_of_numbers, op.Min),
+        prims.frexp.default: torch_floats.fraction_and_exponent,
         prims.hypot.default: _hypot,
         prims.lgamma.default: torch_special.log_gamma,
+        prims.ndtri.default: torch_special.normal_quantile,
+        prims.nextafter.default: torch_floats.next_after,
         prims.signbit.default: _sign_bit,
     }
 
@@ -167,6 +182,14 @@ def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
     return op.Add(x, other if alpha == 1 else op.Mul(other, op.CastLike(alpha, x)))
 
 
+def _copied(x: Any, source: Any, non_blocking: bool = False) -> Any:
+    """Convert `copy`. The exporter's own form does not repeat `source` to the shape of `x`."""
+    del non_blocking
+    result = op.CastLike(source, x)
+    is_same = tuple(source.shape) == tuple(x.shape)
+    return result if is_same else op.Expand(result, op.Shape(x))
+
+
 def _sign(x: Any) -> Any:
     """Convert `sign`, which is 0 for NaN in PyTorch."""
     if x.dtype == TensorProto.BOOL:
@@ -191,9 +214,7 @@ def _extreme(reduce: Any, x: Any, dim: Sequence[int] = (), keepdim: bool = False
     if not len(x.shape):
         return op.Identity(x)
     axes = ints(*(dim or range(len(x.shape))))
-    is_bool = x.dtype == TensorProto.BOOL
-    result = reduce(op.Cast(x, to=TensorProto.INT32) if is_bool else x, axes, keepdims=int(keepdim))
-    return op.Cast(result, to=TensorProto.BOOL) if is_bool else result
+    return as_given(reduce(as_numbers(x, x.dtype), axes, keepdims=int(keepdim)), x.dtype)
 
 
 def _atan2(y: Any, x: Any) -> Any:
@@ -243,7 +264,20 @@ def _masked_select(x: Any, mask: Any) -> Any:
 def _cdist(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
     """Convert `cdist`: the p-norms of the differences of all rows of `x` and all rows of `y`."""
     del mode
-    differences = op.Abs(op.Sub(op.Unsqueeze(x, ints(-2)), op.Unsqueeze(y, ints(-3))))
+    return _norms(op.Sub(op.Unsqueeze(x, ints(-2)), op.Unsqueeze(y, ints(-3))), p)
+
+
+def _pdist(x: Any, p: float = 2.0) -> Any:
+    """Convert `pdist`: the p-norms of the differences of each two rows of `x`."""
+    (count,) = fixed_sizes(x.shape, [0])
+    pairs = np.triu_indices(count, 1)
+    first, second = (op.Gather(x, op.Constant(value_ints=each.tolist())) for each in pairs)
+    return _norms(op.Sub(first, second), p)
+
+
+def _norms(differences: Any, p: float) -> Any:
+    """Return the p-norm of each row."""
+    differences = op.Abs(differences)
     last = ints(-1)
     if p == 0:
         marks = op.Cast(op.Greater(differences, op.Constant(value_float=0.0)), to=TensorProto.FLOAT)

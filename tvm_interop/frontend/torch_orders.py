@@ -9,6 +9,7 @@ from typing import Any
 from onnx import TensorProto
 from onnxscript import opset18 as op
 
+from .torch_booleans import as_given, as_numbers
 from .torch_shapes import fixed_sizes, ints
 
 
@@ -17,8 +18,8 @@ def sort(x: Any, stable: bool | None = None, dim: int = -1, descending: bool = F
     del stable
     if not len(x.shape):
         return op.Identity(x), op.Constant(value_int=0)
-    values, places = _in_order(_as_numbers(x), dim, int(descending))
-    return _as_given(values, x), places
+    values, places = _in_order(as_numbers(x, x.dtype), dim, int(descending))
+    return as_given(values, x.dtype), places
 
 
 def _in_order(x: Any, dim: int, largest: int) -> Any:
@@ -98,6 +99,46 @@ def nan_median(x: Any) -> Any:
     return _nan_median_of(op.Reshape(x, ints(-1)), 0, False)[0]
 
 
+def mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """Convert `mode`: the smallest of the most frequent elements, and the last place of it.
+
+    Each element is compared with all others of its row.
+    """
+    if not len(x.shape):
+        return op.Identity(x), op.Constant(value_int=0)
+    (size,) = fixed_sizes(x.shape, [dim])
+    rank = len(x.shape)
+    last = ints(-1)
+    order = [axis for axis in range(rank) if axis != dim % rank] + [dim % rank]
+    rows = op.Transpose(as_numbers(x, x.dtype), perm=order)
+    same = op.Equal(op.Unsqueeze(rows, ints(-1)), op.Unsqueeze(rows, ints(-2)))
+    counts = op.ReduceSum(op.Cast(same, to=TensorProto.INT32), last, keepdims=0)
+    is_most = op.Equal(counts, op.ReduceMax(counts, last, keepdims=1))
+    # NaN differs from itself, so it is chosen only where there is nothing else.
+    value = op.ReduceMin(
+        op.Where(is_most, rows, op.ReduceMax(_without_nan(rows, x.dtype), last, keepdims=1)),
+        last,
+        keepdims=1,
+    )
+    places = op.Constant(value_ints=range(size))
+    nowhere = op.Constant(value_int=-1)
+    place = op.ReduceMax(op.Where(op.Equal(rows, value), places, nowhere), last, keepdims=1)
+    is_nowhere = op.Equal(place, nowhere)
+    place = op.Where(is_nowhere, op.Constant(value_int=size - 1), place)
+    found = [as_given(value, x.dtype), place]
+    if not keepdim:
+        return [op.Squeeze(each, last) for each in found]
+    back = [order.index(axis) for axis in range(rank)]
+    return [op.Transpose(each, perm=back) for each in found]
+
+
+def _without_nan(x: Any, dtype: Any) -> Any:
+    """Return `x` with minus infinity for NaN."""
+    if not dtype.is_floating_point():
+        return x
+    return op.Where(op.IsNaN(x), op.CastLike(op.Constant(value_float=-math.inf), x), x)
+
+
 def cumulative_extreme(is_after: Any, x: Any, dim: int) -> Any:
     """Convert `cummax` or `cummin`, by doubling.
 
@@ -112,7 +153,7 @@ def cumulative_extreme(is_after: Any, x: Any, dim: int) -> Any:
         return op.Identity(x), op.Constant(value_int=0)
     (size,) = fixed_sizes(x.shape, [dim])
     is_float = x.dtype.is_floating_point()
-    values = _as_numbers(x)
+    values = as_numbers(x, x.dtype)
     shape = [size if axis == dim % len(x.shape) else 1 for axis in range(len(x.shape))]
     places = op.Expand(op.Reshape(op.Constant(value_ints=range(size)), ints(*shape)), op.Shape(x))
 
@@ -129,7 +170,7 @@ def cumulative_extreme(is_after: Any, x: Any, dim: int) -> Any:
         chosen = op.Where(replaces, later, earlier), op.Where(replaces, *places_of_both)
         values = op.Concat(part(values, 0, step), chosen[0], axis=dim)
         places = op.Concat(part(places, 0, step), chosen[1], axis=dim)
-    return _as_given(values, x), op.Identity(places)
+    return as_given(values, x.dtype), op.Identity(places)
 
 
 def search_sorted(
@@ -161,12 +202,3 @@ def search_sorted(
 def bucketize(values: Any, bounds: Any, out_int32: bool = False, right: bool = False) -> Any:
     """Convert `bucketize`: the number of bounds before each value."""
     return search_sorted(bounds, values, out_int32, right)
-
-
-def _as_numbers(x: Any) -> Any:
-    """Return `x` in a type that ONNX orders."""
-    return op.Cast(x, to=TensorProto.INT32) if x.dtype == TensorProto.BOOL else x
-
-
-def _as_given(result: Any, x: Any) -> Any:
-    return op.Cast(result, to=TensorProto.BOOL) if x.dtype == TensorProto.BOOL else result

@@ -203,6 +203,7 @@ def _converted(program: Any, origin: str) -> Any:
     """Convert a program; see `as_onnx`."""
     torch = _torch(f"{origin} is a program of torch.export")
     from .torch_operators import check_program, translations
+    from .torch_optimiser import optimise
     from .torch_parts import spelled_out
 
     sizes = size_conditions(program, origin)
@@ -212,10 +213,11 @@ def _converted(program: Any, origin: str) -> Any:
             result = torch.onnx.export(
                 spelled_out(program),
                 dynamo=True,
-                optimize=True,
+                optimize=False,
                 verbose=False,
                 custom_translation_table=translations(),
             )
+            optimise(result.model)
     except Exception as err:
         raise UnsupportedModelError(
             f"PyTorch's exporter to ONNX cannot convert {origin}: {_reason(err)}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 from onnxscript import opset18 as op
 
+from .torch_booleans import as_given, as_numbers, type_of_numbers
 from .torch_shapes import ints
 
 _REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amin": "min", "amax": "max"}
@@ -41,11 +42,14 @@ def _rows_reduced(dtype: Any, given: list[Any], dim: int, reduce: str, include_s
     dtype: the type of the result.
     given: the tensor, the indices and the elements to scatter.
     """
+    x, source = (as_numbers(each, dtype) for each in given[::2])
+    index = given[1]
+    numbers = _reduced(type_of_numbers(dtype), [x, index, source], dim, reduce, include_self)
+    return as_given(numbers, dtype)
+
+
+def _reduced(dtype: Any, given: list[Any], dim: int, reduce: str, include_self: bool) -> Any:
     x, index, source = given
-    if dtype == TensorProto.BOOL:
-        numbers = [op.Cast(x, to=TensorProto.INT32), index, op.Cast(source, to=TensorProto.INT32)]
-        result = _rows_reduced(type(dtype)(TensorProto.INT32), numbers, dim, reduce, include_self)
-        return op.Cast(result, to=TensorProto.BOOL)
     shape = op.Shape(index)
     if not include_self:
         # Elements that others reach begin with the number that changes no result.
@@ -84,12 +88,13 @@ def scatter(x: Any, dim: int, index: Any, source: Any, reduction: str = "none") 
         source = op.Expand(_constant(source, x.dtype), op.Shape(rows[1]))
     else:
         source = _cut(source, index) if len(index.shape) else _with_dimension(source)
-    is_bool = x.dtype == TensorProto.BOOL and reduction != "none"
-    if is_bool:
-        rows[0], source = (op.Cast(each, to=TensorProto.INT32) for each in (rows[0], source))
-    result = op.ScatterElements(*rows, source, axis=dim, reduction=reduction)
-    if is_bool:
-        result = op.Cast(result, to=TensorProto.BOOL)
+    result = as_given(
+        op.ScatterElements(
+            as_numbers(rows[0], x.dtype), rows[1], as_numbers(source, x.dtype),
+            axis=dim, reduction=reduction,
+        ),
+        x.dtype,
+    )  # fmt: skip
     return result if len(x.shape) else op.Squeeze(result, ints(0))
 
 
@@ -101,6 +106,15 @@ def scatter_with(x: Any, dim: int, index: Any, source: Any, reduce: str) -> Any:
 def scatter_add(x: Any, dim: int, index: Any, source: Any) -> Any:
     """Convert `scatter_add`."""
     return scatter(x, dim, index, source, "add")
+
+
+def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """Convert `put`, whose indices count the elements of the whole tensor."""
+    rows, places, values = (op.Reshape(each, ints(-1)) for each in (x, index, source))
+    kind = "add" if accumulate else "none"
+    numbers = as_numbers(rows, x.dtype), places, as_numbers(values, x.dtype)
+    result = as_given(op.ScatterElements(*numbers, axis=0, reduction=kind), x.dtype)
+    return op.Reshape(result, op.Shape(x))
 
 
 def _with_dimension(x: Any) -> Any:

@@ -40,6 +40,56 @@ Source: Giles, "Approximating the erfinv function", GPU Computing Gems, 2011.
 """
 
 
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+"""Bernoulli's numbers B2, B4 and so on, which the series of polygamma has."""
+
+_TERMS = 10
+"""So many terms of polygamma are added up before the series takes the rest."""
+
+_BESSEL_FAR = 20.0
+"""From this number on, Bessel functions are asymptotic series."""
+
+_BESSEL_TERMS = 42
+"""So many terms of the power series give float64's precision below `_BESSEL_FAR`."""
+
+_NDTRI_MIDDLE = (
+    (
+        -59.9633501014107895267, 98.0010754185999661536, -56.6762857469070293439,
+        13.9312609387279679503, -1.23916583867381258016,
+    ),
+    (
+        1.0, 1.95448858338141759834, 4.67627912898881538453, 86.3602421390890590575,
+        -225.462687854119370527, 200.260212380060660359, -82.0372256168333339912,
+        15.9056225126211695515, -1.18331621121330003142,
+    ),
+)  # fmt: skip
+_NDTRI_TAIL = (
+    (
+        4.05544892305962419923, 31.5251094599893866154, 57.1628192246421288162,
+        44.0805073893200834700, 14.6849561928858024014, 2.18663306850790267539,
+        -0.140256079171354495875, -0.0350424626827848203418, -8.57456785154685413611e-4,
+    ),
+    (
+        1.0, 15.7799883256466749731, 45.3907635128879210584, 41.3172038254672030440,
+        15.0425385692907503408, 2.50464946208309415979, -0.142182922854787788574,
+        -0.0380806407691578277194, -9.33259480895457427372e-4,
+    ),
+)  # fmt: skip
+_NDTRI_FAR_TAIL = (
+    (
+        3.23774891776946035970, 6.91522889068984211695, 3.93881025292474443415,
+        1.33303460815807542389, 0.201485389549179081538, 0.0123716634817820021358,
+        3.01581553508235416007e-4, 2.65806974686737550832e-6, 6.23974539184983293730e-9,
+    ),
+    (
+        1.0, 6.02427039364742014255, 3.67983563856160859403, 1.37702099489081330271,
+        0.216236993594496635890, 0.0134204006088543189037, 3.28014464682127739104e-4,
+        2.89247864745380683936e-6, 6.79019408009981274425e-9,
+    ),
+)  # fmt: skip
+"""Numerators and denominators of `normal_quantile` in its three parts, highest power first."""
+
+
 def log_gamma(x: Any) -> Any:
     """Convert `lgamma`: by Lanczos's series, and by the reflection below one half."""
     wide = op.Cast(x, to=TensorProto.DOUBLE)
@@ -97,6 +147,109 @@ def erf_inverse(x: Any) -> Any:
     return op.CastLike(op.Where(is_end, end, result), x)
 
 
+def polygamma(n: int, x: Any) -> Any:
+    """Convert `polygamma`, the derivative of order `n` of digamma.
+
+    It is a sum of powers and an asymptotic series (Abramowitz and Stegun, 6.4.10 and 6.4.11). The
+    reflection 6.4.7 gives the values for negative numbers.
+    """
+    if n == 0:
+        return digamma(x)
+    wide = op.Cast(x, to=TensorProto.DOUBLE)
+    zero, one = _number(0), _number(1)
+    below = op.Less(wide, zero)
+    y = op.Where(below, op.Sub(one, wide), wide)
+    total = zero
+    for _ in range(_TERMS):
+        total = op.Add(total, _power(op.Div(one, y), n + 1))
+        y = op.Add(y, one)
+    part = op.Div(one, y)
+    factors = [
+        number * math.factorial(2 * k + n - 1) / math.factorial(2 * k) / math.factorial(n)
+        for k, number in enumerate(_BERNOULLI, 1)
+    ]
+    square = op.Mul(part, part)
+    series = op.Mul(square, _polynomial(square, factors[::-1]))
+    series = op.Add(series, op.Add(_number(1 / n), op.Mul(_number(0.5), part)))
+    total = op.Add(total, op.Mul(_power(part, n), series))
+    sign = (-1) ** (n + 1)
+    result = op.Mul(_number(sign * math.factorial(n)), total)
+    angle = op.Mul(op.Sub(wide, op.Floor(wide)), _number(math.pi))
+    cotangent = _polynomial(op.Div(one, op.Tan(angle)), _cotangent_derivative(n))
+    turned = op.Sub(op.Mul(_number(-sign), result), op.Mul(_number(math.pi ** (n + 1)), cotangent))
+    is_pole = op.And(op.LessOrEqual(wide, zero), op.Equal(wide, op.Floor(wide)))
+    result = op.Where(is_pole, _number(sign * math.inf), op.Where(below, turned, result))
+    return op.CastLike(result, x)
+
+
+def _cotangent_derivative(n: int) -> list[int]:
+    """Return the polynomial of the cotangent that is its derivative of order `n`.
+
+    The coefficient of the highest power comes first.
+    """
+    found = np.polynomial.Polynomial([0, 1])
+    for _ in range(n):
+        found = -found.deriv() * np.polynomial.Polynomial([1, 0, 1])
+    return [int(factor) for factor in found.coef[::-1]]
+
+
+def bessel(order: int, is_scaled: bool, x: Any) -> Any:
+    """Convert the modified Bessel functions of the first kind, `i0` and `i1`.
+
+    These are the power series and, for large numbers, the asymptotic one (Abramowitz and Stegun,
+    9.6.10 and 9.7.1).
+
+    Parameters
+    ----------
+    order: 0 or 1.
+    is_scaled: whether the result is multiplied by exp(-|x|), as in `i0e` and `i1e`.
+    """
+    wide = op.Cast(x, to=TensorProto.DOUBLE)
+    size = op.Abs(wide)
+    half = op.Mul(op.Min(size, _number(_BESSEL_FAR)), _number(0.5))
+    factors = [1 / math.factorial(k) / math.factorial(k + order) for k in range(_BESSEL_TERMS)]
+    near = _polynomial(op.Mul(half, half), factors[::-1])
+    near = op.Mul(near, half) if order else near
+    factors = [1.0]
+    for k in range(1, _BESSEL_TERMS // 2):
+        factors.append(-factors[-1] * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k))
+    large = op.Max(size, _number(_BESSEL_FAR))
+    series = _polynomial(op.Div(_number(1), large), factors[::-1])
+    far = op.Div(series, op.Sqrt(op.Mul(large, _number(2 * math.pi))))
+    if is_scaled:
+        near = op.Mul(near, op.Exp(op.Neg(size)))
+    else:
+        far = op.Mul(far, op.Exp(large))
+    result = op.Where(op.Less(size, _number(_BESSEL_FAR)), near, far)
+    if order:
+        result = op.Where(op.Less(wide, _number(0)), op.Neg(result), result)
+    return op.CastLike(result, x)
+
+
+def normal_quantile(x: Any) -> Any:
+    """Convert `special.ndtri`, the quantiles of the normal distribution.
+
+    Source: Moshier, Cephes Math Library, function `ndtri`.
+    """
+    wide = op.Cast(x, to=TensorProto.DOUBLE)
+    zero, one, half, edge = map(_number, (0, 1, 0.5, math.exp(-2)))
+    is_upper = op.Greater(wide, op.Sub(one, edge))
+    side = op.Where(is_upper, op.Sub(one, wide), wide)
+    middle = op.Sub(wide, half)
+    square = op.Mul(middle, middle)
+    inner = op.Mul(op.Mul(middle, square), _ratio(square, _NDTRI_MIDDLE))
+    inner = op.Mul(op.Add(middle, inner), _number(math.sqrt(2 * math.pi)))
+    distance = op.Sqrt(op.Mul(_number(-2), op.Log(side)))
+    part = op.Div(one, distance)
+    tails = [op.Mul(part, _ratio(part, given)) for given in (_NDTRI_TAIL, _NDTRI_FAR_TAIL)]
+    tail = op.Where(op.Less(distance, _number(8)), *tails)
+    outer = op.Sub(op.Sub(distance, op.Mul(op.Log(distance), part)), tail)
+    outer = op.Where(is_upper, outer, op.Neg(outer))
+    result = op.Where(op.Greater(side, edge), inner, outer)
+    result = op.Where(op.Equal(wide, zero), _number(-math.inf), result)
+    return op.CastLike(op.Where(op.Equal(wide, one), _number(math.inf), result), x)
+
+
 def _number(value: float) -> Any:
     return op.Constant(value=numpy_helper.from_array(np.float64(value)))
 
@@ -107,3 +260,16 @@ def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     for each in coefficients[1:]:
         result = op.Add(op.Mul(result, x), _number(each))
     return result
+
+
+def _ratio(x: Any, given: tuple[Sequence[float], Sequence[float]]) -> Any:
+    return op.Div(*(_polynomial(x, coefficients) for coefficients in given))
+
+
+def _power(x: Any, exponent: int) -> Any:
+    """Return a power of `x` by multiplications."""
+    if exponent == 1:
+        return x
+    root = _power(x, exponent // 2)
+    square = op.Mul(root, root)
+    return op.Mul(square, x) if exponent % 2 else square

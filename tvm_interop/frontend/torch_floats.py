@@ -1,0 +1,95 @@
+"""Conversions to ONNX of PyTorch's operators on the bits of float32 numbers.
+
+They are computed in float64, in which all float32 numbers and their steps are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+from onnxscript import opset18 as op
+
+_LOWEST = -200
+_HIGHEST = 200
+"""Bounds of the exponents in the table of powers of two."""
+
+_FRACTION_BITS = 24
+_LOWEST_STEP = -149
+"""The exponent of the smallest positive float32 number."""
+
+
+def fraction_and_exponent(x: Any) -> Any:
+    """Convert `frexp`: a fraction of at least one half and below one, and an exponent of two."""
+    wide = _in_float64(x, "frexp")
+    exponent = _exponent(wide)
+    fraction = op.Mul(wide, _power_of_two(op.Neg(exponent)))
+    is_number = _is_nonzero_number(wide)
+    zero = op.Constant(value_int=0)
+    return (
+        op.CastLike(op.Where(is_number, fraction, wide), x),
+        op.Cast(op.Where(is_number, exponent, zero), to=TensorProto.INT32),
+    )
+
+
+def next_after(x: Any, y: Any) -> Any:
+    """Convert `nextafter`: the next float32 number from `x` on in the direction of `y`."""
+    start, goal = _in_float64(x, "nextafter"), _in_float64(y, "nextafter")
+    exponent = _exponent(start)
+    zero, half = _float64(0), _float64(0.5)
+    is_upward = op.Less(start, goal)
+    fraction = op.Mul(start, _power_of_two(op.Neg(exponent)))
+    # Below a power of two, the steps are half as large as above it.
+    is_narrow = op.And(
+        op.Equal(op.Abs(fraction), half), op.Xor(op.Less(start, zero), op.Not(is_upward))
+    )
+    bits = op.Where(
+        is_narrow,
+        op.Constant(value_int=_FRACTION_BITS + 1),
+        op.Constant(value_int=_FRACTION_BITS),
+    )
+    power = op.Max(op.Sub(exponent, bits), op.Constant(value_int=_LOWEST_STEP))
+    lowest = op.Constant(value_int=_LOWEST_STEP)
+    step = _power_of_two(op.Where(op.Equal(start, zero), lowest, power))
+    moved = op.Add(start, op.Where(is_upward, step, op.Neg(step)))
+    largest = _float64(float(np.finfo(np.float32).max))
+    from_infinity = op.Where(is_upward, op.Neg(largest), largest)
+    moved = op.Where(op.IsInf(start), from_infinity, moved)
+    result = op.Where(op.Equal(start, goal), goal, moved)
+    is_nan = op.Or(op.IsNaN(start), op.IsNaN(goal))
+    return op.CastLike(op.Where(is_nan, _float64(math.nan), result), x)
+
+
+def _in_float64(x: Any, name: str) -> Any:
+    if x.dtype != TensorProto.FLOAT:
+        raise TypeError(f"`{name}` is converted for float32 only")
+    return op.Cast(x, to=TensorProto.DOUBLE)
+
+
+def _exponent(x: Any) -> Any:
+    """Return the exponents of `frexp`; any number for zeros and for what is not a number."""
+    size = op.Where(_is_nonzero_number(x), op.Abs(x), _float64(1))
+    rough = op.Cast(op.Floor(op.Mul(op.Log(size), _float64(1 / math.log(2)))), to=TensorProto.INT64)
+    # The logarithm of a power of two may be rounded down or up.
+    one = op.Constant(value_int=1)
+    fraction = op.Mul(size, _power_of_two(op.Neg(rough)))
+    rough = op.Where(op.Less(fraction, _float64(1)), op.Sub(rough, one), rough)
+    rough = op.Where(op.GreaterOrEqual(fraction, _float64(2)), op.Add(rough, one), rough)
+    return op.Add(rough, one)
+
+
+def _power_of_two(exponent: Any) -> Any:
+    powers = np.ldexp(1.0, np.arange(_LOWEST, _HIGHEST + 1))
+    table = op.Constant(value=numpy_helper.from_array(powers))
+    return op.Gather(table, op.Sub(exponent, op.Constant(value_int=_LOWEST)))
+
+
+def _is_nonzero_number(x: Any) -> Any:
+    is_other = op.Or(op.IsNaN(x), op.IsInf(x))
+    return op.Not(op.Or(is_other, op.Equal(x, _float64(0))))
+
+
+def _float64(value: float) -> Any:
+    return op.Constant(value=numpy_helper.from_array(np.float64(value)))

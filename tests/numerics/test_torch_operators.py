@@ -401,3 +401,12 @@ def test_smaller_tensors_are_repeated_in_assignments() -> None:
         return [*results, torch.vander(x[0]), torch.vander(x[0], 3, increasing=True)]
 
     _check(assigned, torch.rand(4, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_greatest_common_divisors(dtype: torch.dtype) -> None:
+    x = torch.tensor([[12, 0, -8, 0, 1_836_311_903, 7], [5, 9, 36, 1, 2, -49]], dtype=dtype)
+    y = torch.tensor([[18, 5, 12, 0, 1_134_903_170, 21]], dtype=dtype)
+    _check(
+        lambda x, y: (torch.gcd(x, y), torch.gcd(y, y[0, 0]), torch.lcm(x[:, :4], y[:, :4])), x, y
+    )

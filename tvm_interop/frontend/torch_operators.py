@@ -19,6 +19,10 @@ from . import torch_algebra, torch_floats, torch_orders, torch_scatters, torch_s
 from .torch_booleans import as_given, as_numbers
 from .torch_shapes import fixed_sizes, ints
 
+_EUCLID_STEPS = {8: 12, 16: 23, 32: 46, 64: 92}
+"""The most steps of Euclid's algorithm by the number of bits. Neighbouring Fibonacci numbers take
+the most."""
+
 _ANTIALIASED: Mapping[str, Any] = {"antialias": 1, "cubic_coeff_a": -0.5, "exclude_outside": 1}
 """Attributes of ONNX's `Resize` for PyTorch's resizing with antialiasing."""
 
@@ -96,6 +100,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         prims.fmax.default: partial(_of_numbers, op.Max),
         prims.fmin.default: partial(_of_numbers, op.Min),
         prims.frexp.default: torch_floats.fraction_and_exponent,
+        prims.gcd.default: _gcd,
         prims.hypot.default: _hypot,
         prims.lgamma.default: torch_special.log_gamma,
         prims.ndtri.default: torch_special.normal_quantile,
@@ -291,6 +296,19 @@ def _norms(differences: Any, p: float) -> Any:
     powers = op.Pow(differences, op.Constant(value_float=p))
     sums = op.ReduceSum(powers, last, keepdims=0)
     return op.Pow(sums, op.Constant(value_float=1 / p))
+
+
+def _gcd(x: Any, y: Any) -> Any:
+    """Convert `gcd`, by as many steps of Euclid's algorithm as the largest numbers take."""
+    zero, one = (op.CastLike(op.Constant(value_int=value), x) for value in (0, 1))
+    zeros = op.Mul(op.Add(x, y), zero)
+    larger, smaller = op.Add(op.Abs(x), zeros), op.Add(op.Abs(y), zeros)
+    for _ in range(_EUCLID_STEPS[8 * x.dtype.itemsize]):
+        is_done = op.Equal(smaller, zero)
+        rest = op.Mod(larger, op.Where(is_done, one, smaller))
+        larger = op.Where(is_done, larger, smaller)
+        smaller = op.Where(is_done, zero, rest)
+    return larger
 
 
 def _sign_bit(x: Any) -> Any:

@@ -410,3 +410,24 @@ def test_greatest_common_divisors(dtype: torch.dtype) -> None:
     _check(
         lambda x, y: (torch.gcd(x, y), torch.gcd(y, y[0, 0]), torch.lcm(x[:, :4], y[:, :4])), x, y
     )
+
+
+def test_attention_with_a_mask_that_is_computed_from_weights() -> None:
+    """With gradients, PyTorch gives such attention other strides than in the exported program."""
+
+    class Attention(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.project = torch.nn.Linear(6, 18)
+            self.places = torch.nn.Parameter(torch.randn(4, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            heads = self.project(x).reshape(1, 4, 3, 2, 3).permute(2, 0, 3, 1, 4)
+            query, key, value = heads.unbind(0)
+            attend = torch.nn.functional.scaled_dot_product_attention
+            result = attend(query, key, value, attn_mask=query @ self.places.T)
+            return result.permute(0, 2, 1, 3).reshape(1, 4, -1)
+
+    x, network = torch.randn(1, 4, 6), Attention().eval()
+    (got,) = computed(torch.export.export(network, (x,)), {"x": x.numpy()}, time_budget=0)
+    np.testing.assert_allclose(got, network(x).detach().numpy(), 1e-4, 1e-5)

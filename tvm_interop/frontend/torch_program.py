@@ -209,7 +209,8 @@ def _converted(program: Any, origin: str) -> Any:
     sizes = size_conditions(program, origin)
     check_program(program, origin)
     try:
-        with _hushed():
+        # With gradients, attention may get other strides than the exported program views.
+        with _hushed(), torch.no_grad():
             result = torch.onnx.export(
                 spelled_out(program),
                 dynamo=True,

@@ -140,8 +140,8 @@ def test_shares_of_a_librarys_kernel() -> None:
     other = rows.with_fields(activation="relu")
     refused(changed(plan, "P[2/2]", description=other), no_shares)
     refused(changed(plan, "P[2/2]", library=None), no_shares)
-    without_shares = changed(changed(plan, "P[1/2]", description=plain), "P[2/2]", description=plain)
-    refused(without_shares, no_shares)
+    first = changed(plan, "P[1/2]", description=plain)
+    refused(changed(first, "P[2/2]", description=plain), no_shares)
 
 
 def test_one_operator_that_says_it_is_a_share() -> None:

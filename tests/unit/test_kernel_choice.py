@@ -225,9 +225,11 @@ def test_tvm_does_not_win_large_products_of_a_row(columns: int, takes_library: b
     """In a model such a product reads its matrix from memory, but not while kernels are chosen."""
     net = nets.Net()
     net.op("MatMul", [net.input("x", (1, 256)), net.weight(256, columns)], "y")
-    lowered = with_row_kernels(extract(LowerToUnits(libraries=("onednn",))(load_model(net.model("y")))))
+    lowered = extract(LowerToUnits(libraries=("onednn",))(load_model(net.model("y"))))
     choice = fastest_plain(
-        lowered, ("tvm", "onednn"), lambda program: MadeUp(program, lambda op: 10.0 if op.library else 5.0)
+        with_row_kernels(lowered),
+        ("tvm", "onednn"),
+        lambda program: MadeUp(program, lambda op: 10.0 if op.library else 5.0),
     )
     assert [op.library for op in choice.program.operators] == ["onednn" if takes_library else None]
 

@@ -94,9 +94,7 @@ def test_only_cpus_with_avx2_get_the_kernel() -> None:
     assert kind_in("llvm -mcpu=nehalem") == "matmul"
 
 
-def kernel_of(
-    weight: np.ndarray, *, is_constant: bool = True, rows: int = 1
-) -> WeightedKernel:
+def kernel_of(weight: np.ndarray, *, is_constant: bool = True, rows: int = 1) -> WeightedKernel:
     """The prepared kernel of a product of `rows` rows."""
     terms, columns = weight.shape
     shapes = ((rows, terms), weight.shape, (rows, columns))

@@ -37,7 +37,8 @@ def split_operators(program: Program, parts: int) -> Program:
 
     A TVM kernel is called once for each share of its outermost loop, if it is divisible (see
     `divisible_kernels`). Some library kernels have shares too (`LibraryOp.has_shares`). A share
-    takes the whole tensors, and computes a part of the result. Only the kernels and shapes decide which operators are divided.
+    takes the whole tensors, and computes a part of the result. Only the kernels and shapes decide
+    which operators are divided.
 
     A part is named `conv1[1/2]`, and its `whole` is `conv1`.
 

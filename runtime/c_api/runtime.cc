@@ -4,16 +4,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "runtime/c_api/describe.h"
 #include "runtime/c_api/timed_of.h"
-#include "runtime/core/shapes.h"
 #include "runtime/cpu/thread_pool.h"
+#include "runtime/model/counted.h"
 #include "runtime/model/error.h"
 #include "runtime/model/instance.h"
 #include "runtime/model/model.h"
@@ -21,13 +21,13 @@
 
 namespace {
 
+using tvm_interop::CountedOutput;
 using tvm_interop::ErrorCode;
 using tvm_interop::LoadOptions;
 using tvm_interop::Model;
 using tvm_interop::ModelError;
 using tvm_interop::OpTiming;
 using tvm_interop::Plan;
-using tvm_interop::PlannedValue;
 using tvm_interop::Runnable;
 using tvm_interop::Source;
 using tvm_interop::ThreadPool;
@@ -74,43 +74,10 @@ void RequireIndex(size_t index, size_t count, const std::string& what) {
                  std::to_string(count) + ", numbered from 0");
 }
 
-// Names each input and the shape that the caller gave for it. Each shape has the rank of the
-// model's input.
-std::string ShapesInWords(const std::vector<tvi_tensor_info>& inputs,
-                          const int64_t* const* shapes) {
-  std::string text;
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    const std::vector<int64_t> shape(shapes[k], shapes[k] + inputs[k].rank);
-    text += (k == 0 ? "`" : ", `") + std::string(inputs[k].name) + "` " + tvm_interop::Text(shape);
-  }
-  return text;
-}
-
 // Refuses a structure whose `struct_size` is less than the size of the type called `type`.
 void RequireSize(size_t given, size_t least, const char* type) {
   if (given >= least) return;
   RefuseArgument("`struct_size` is " + std::to_string(given) + "; set it to sizeof(" + type + ")");
-}
-
-tvi_type TypeOf(const PlannedValue& value) {
-  static const std::map<std::string, tvi_type> types{
-      {"bool", TVI_BOOL},        {"int8", TVI_INT8},       {"int16", TVI_INT16},
-      {"int32", TVI_INT32},      {"int64", TVI_INT64},     {"uint8", TVI_UINT8},
-      {"uint16", TVI_UINT16},    {"uint32", TVI_UINT32},   {"uint64", TVI_UINT64},
-      {"float16", TVI_FLOAT16},  {"float32", TVI_FLOAT32}, {"float64", TVI_FLOAT64},
-      {"bfloat16", TVI_BFLOAT16}};
-  return types.at(value.dtype);
-}
-
-std::vector<tvi_tensor_info> Describe(const Plan& plan, const std::vector<int64_t>& values) {
-  std::vector<tvi_tensor_info> described;
-  for (int64_t v : values) {
-    const PlannedValue& value = plan.values[v];
-    described.push_back({value.name.c_str(), TypeOf(value),
-                         static_cast<int32_t>(value.shape.size()), value.shape.data(),
-                         static_cast<size_t>(value.Nbytes())});
-  }
-  return described;
 }
 
 LoadOptions OptionsFrom(const tvi_load_options* given) {
@@ -135,10 +102,14 @@ struct tvi_model {
   explicit tvi_model(std::shared_ptr<Model> loaded) : model(std::move(loaded)) {
     for (size_t shape = 0; shape < model->num_shapes(); ++shape) {
       const Plan& plan = model->plan(shape);
-      inputs.push_back(Describe(plan, plan.inputs));
-      outputs.push_back(Describe(plan, plan.outputs));
+      const size_t num_outputs = tvm_interop::NumModelOutputs(counted(), plan);
+      inputs.push_back(tvm_interop::Describe(plan, plan.inputs, plan.inputs.size()));
+      outputs.push_back(tvm_interop::Describe(plan, plan.outputs, num_outputs));
     }
   }
+
+  // The outputs whose sizes depend on numbers.
+  const std::vector<CountedOutput>& counted() const { return model->artifact().manifest.counted; }
 
   std::shared_ptr<Model> model;
   std::vector<std::vector<tvi_tensor_info>> inputs, outputs;  // by shape
@@ -147,8 +118,10 @@ struct tvi_model {
 struct tvi_instance {
   tvi_instance(const tvi_model& from, size_t shape, std::shared_ptr<ThreadPool> guests)
       : instance(tvm_interop::MakeInstance(from.model, shape, std::move(guests))),
+        counted(from.counted()),
         warning(instance->Warning()) {}
   const std::unique_ptr<Runnable> instance;
+  const std::vector<CountedOutput> counted;
   const std::string warning;
 };
 
@@ -277,6 +250,14 @@ const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape, si
   return model == nullptr ? nullptr : InfoAt(model->outputs, shape, index);
 }
 
+int32_t tvi_model_output_counted_axis(const tvi_model* model, size_t index) {
+  if (model == nullptr) return -1;
+  for (const CountedOutput& each : model->counted()) {
+    if (static_cast<size_t>(each.output) == index) return static_cast<int32_t>(each.axis);
+  }
+  return -1;
+}
+
 size_t tvi_model_input_alignment(const tvi_model* model, size_t shape, size_t index) {
   if (tvi_model_input(model, shape, index) == nullptr) return 0;
   const tvm_interop::Model& loaded = *model->model;
@@ -369,7 +350,7 @@ tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* sh
       return;
     }
     RefuseArgument("the model was not compiled for inputs of these shapes: " +
-                   ShapesInWords(model->inputs[0], shapes) +
+                   tvm_interop::ShapesInWords(model->inputs[0], shapes) +
                    "; tvi_model_input tells the shapes that it was compiled for");
   });
 }
@@ -404,7 +385,21 @@ void tvi_instance_free(tvi_instance* instance) { delete instance; }
 tvi_status tvi_run(tvi_instance* instance, const void* const* inputs, void* const* outputs) {
   return Guarded("", [&] {
     RequireInstance(instance);
+    if (!instance->counted.empty()) {
+      RefuseArgument(
+          "the sizes of the model's outputs depend on numbers: run it by tvi_run_counted, which "
+          "gives the sizes");
+    }
     instance->instance->Run(inputs, outputs);
+  });
+}
+
+tvi_status tvi_run_counted(tvi_instance* instance, const void* const* inputs, void* const* outputs,
+                           int64_t* sizes) {
+  return Guarded("", [&] {
+    RequireInstance(instance);
+    RequireArgument(sizes, "sizes");
+    tvm_interop::RunCounted(instance->instance.get(), instance->counted, inputs, outputs, sizes);
   });
 }
 
@@ -436,7 +431,8 @@ void* tvi_instance_output_buffer(tvi_instance* instance, size_t index) {
   void* buffer = nullptr;
   Guarded("", [&] {
     RequireInstance(instance);
-    RequireIndex(index, instance->instance->plan().outputs.size(), "output");
+    const Plan& plan = instance->instance->plan();
+    RequireIndex(index, tvm_interop::NumModelOutputs(instance->counted, plan), "output");
     buffer = instance->instance->OutputBuffer(index);
   });
   return buffer;
@@ -454,7 +450,8 @@ tvi_status tvi_profile(tvi_instance* instance, const void* const* inputs, void* 
       return;
     }
     size_t i = 0;
-    for (const OpTiming& timing : instance->instance->Profile(inputs, outputs)) {
+    const auto all = tvm_interop::AddressesOfAll(instance->counted, plan, outputs);
+    for (const OpTiming& timing : instance->instance->Profile(inputs, all.data())) {
       times[i++] = {plan.operators[timing.op].name.c_str(),
                     timing.stream,
                     timing.thread,

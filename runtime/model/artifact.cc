@@ -10,6 +10,7 @@
 #include "runtime/model/check_plan.h"
 #include "runtime/model/check_ranges.h"
 #include "runtime/model/check_schedule.h"
+#include "runtime/model/counted.h"
 #include "runtime/model/error.h"
 #include "runtime/model/npz.h"
 #include "runtime/model/shared_weights.h"
@@ -277,6 +278,7 @@ Artifact ReadArtifact(const Source& source, const std::string& sha256) {
   std::vector<const Plan*> plans;
   for (const ShapeModel& shape : artifact.shapes) plans.push_back(&shape.plan);
   CheckRanges(artifact.manifest.ranges, artifact.manifest.masks, plans);
+  CheckCounted(artifact.manifest, plans);
   return artifact;
 }
 

@@ -10,7 +10,7 @@
 namespace tvm_interop {
 namespace {
 
-constexpr int64_t kNewest = 5;
+constexpr int64_t kNewest = 6;
 
 void ReadTexts(const JsonValue& value) {
   for (const JsonValue& text : value.List()) text.Text();
@@ -253,6 +253,14 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
       range.RefuseOthers();
     }
     row_sizes.RefuseOthers();
+  }
+  if (const auto counted = object.Find("counted")) {
+    for (const JsonValue& each : counted->List()) {
+      JsonObject output(each);
+      manifest.counted.push_back(
+          {Count(output.At("output")), Count(output.At("axis")), Count(output.At("count"))});
+      output.RefuseOthers();
+    }
   }
   if (const auto format = object.Find("format")) CheckOneOf(*format, {"tvm_interop.artifact"});
   object.RefuseOthers();

@@ -14,6 +14,13 @@ struct RowRange {
   std::vector<int64_t> sizes;
 };
 
+// An output whose size along an axis depends on numbers. Its tensor has the largest size.
+struct CountedOutput {
+  int64_t output = 0;  // its position among the plan's outputs
+  int64_t axis = 0;
+  int64_t count = 0;  // the position, among the plan's outputs, of the number that is the size
+};
+
 // The part of `manifest.json` that is needed to run a model. See
 // `tvm_interop/artifact/manifest.py`.
 struct Manifest {
@@ -34,6 +41,9 @@ struct Manifest {
   // position at which it must be 1: `first`, `any`, `all` or `nowhere`; see `RowMask` in
   // `tvm_interop/artifact/manifest.py`.
   std::map<std::string, std::string> masks;
+  // The outputs whose sizes depend on numbers. The plan's last outputs are the sizes, which are not
+  // outputs of the model.
+  std::vector<CountedOutput> counted;
 };
 
 // Reads a manifest. `name` is the name of the text in error messages. Throws ArtifactError if the

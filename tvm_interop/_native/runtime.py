@@ -76,6 +76,8 @@ class NativeModel:
     uses_fallback: whether the model's slower kernels run, because oneDNN is missing.
     inputs, outputs: for each set of input shapes, the inputs and the outputs of the model. The
         inputs are numbered from 0, and the numbers of the outputs follow.
+    counted_axes: for each output whose size depends on numbers, by its position, the axis along
+        which it does. Its shape in `outputs` is the largest.
     """
 
     def __init__(self, path: str, sha256: str | None, onednn: str) -> None:
@@ -113,6 +115,9 @@ class NativeModel:
         self.inputs = [self._ports(info, shape, ins, 0) for shape in shapes]
         info = self._library.tvi_model_output
         self.outputs = [self._ports(info, shape, outs, ins) for shape in shapes]
+        axis_of = self._library.tvi_model_output_counted_axis
+        axes = {i: int(axis_of(self._handle, i)) for i in range(outs)}
+        self.counted_axes = {i: axis for i, axis in axes.items() if axis >= 0}
 
     def __del__(self) -> None:
         if self._handle:
@@ -202,7 +207,13 @@ class NativeModel:
 
 
 class NativeModelInstance:
-    """An instance of a model, with memory of its own for inputs and outputs."""
+    """An instance of a model, with memory of its own for inputs and outputs.
+
+    Attributes
+    ----------
+    sizes: the sizes that the latest run gave, for outputs whose size depends on numbers. There is a
+        number for each output, or none if no output has such a size.
+    """
 
     def __init__(self, model: NativeModel, handle: ctypes.c_void_p, shape: int) -> None:
         """Allocate memory and prepare kernels; `NativeModel.open` calls this.
@@ -221,8 +232,10 @@ class NativeModelInstance:
         _check(self._library.tvi_instance_create(handle, shape, ctypes.byref(self._handle)))
         self._num_inputs = len(model.inputs[shape])
         self._ports = [*model.inputs[shape], *model.outputs[shape]]
+        num_outputs = len(self._ports) - self._num_inputs
+        self.sizes = (ctypes.c_int64 * (num_outputs if model.counted_axes else 0))()
         self._inputs = (ctypes.c_void_p * self._num_inputs)()
-        self._outputs = (ctypes.c_void_p * (len(self._ports) - self._num_inputs))()
+        self._outputs = (ctypes.c_void_p * num_outputs)()
         # The arrays are passed as pointers, because a call with arrays takes 0.3 us longer. The
         # pointers keep the arrays alive.
         self._arguments = (
@@ -230,6 +243,12 @@ class NativeModelInstance:
             ctypes.cast(self._inputs, ctypes.c_void_p),
             ctypes.cast(self._outputs, ctypes.c_void_p),
         )
+        self._run = self._library.tvi_run
+        self._run_arguments = self._arguments
+        if model.counted_axes:
+            self._run = self._library.tvi_run_counted
+            sizes = ctypes.cast(self.sizes, ctypes.c_void_p)
+            self._run_arguments = (*self._arguments, sizes)
 
     def __del__(self) -> None:
         if self._handle:
@@ -292,7 +311,8 @@ class NativeModelInstance:
                 copy[i] = address
             lent.append(copy)
         with GATE:
-            status = self._library.tvi_run(self._handle, *map(ctypes.byref, lent))
+            rest = self._run_arguments[3:]
+            status = self._run(self._handle, *map(ctypes.byref, lent), *rest)
         if status != 0:
             _check(status)
 
@@ -305,7 +325,7 @@ class NativeModelInstance:
             An operator failed (the message names it), or another thread is in `run`.
         """
         with GATE:
-            status = self._library.tvi_run(*self._arguments)
+            status = self._run(*self._run_arguments)
         if status != 0:
             _check(status)
 

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import ArtifactError
 from ..plan.plan import Plan
 from ..plan.several_shapes import check_masks, check_row_sizes
 from ..scheduling import Schedule
 from .manifest import Manifest, RowSizes
 
-VERSION = 5
+VERSION = 6
 """The newest version of the file that this release reads."""
 MAX_SHAPES = 64
 """The most input shapes that one artifact may be compiled for."""
@@ -49,3 +50,37 @@ def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
     if rows is not None:
         check_row_sizes(rows.ranges, plans)
         check_masks(rows.where_one, rows.ranges, plans)
+
+
+def check_counted(manifest: Manifest, plans: Sequence[Plan]) -> None:
+    """Check that the outputs whose size depends on numbers fit the plans of all shapes.
+
+    Raises
+    ------
+    ArtifactError
+        An output, its axis or its size does not exist, or the sizes are not the last outputs. Or
+        the model has batch sizes or ranges too.
+    """
+    if not manifest.counted:
+        return
+    if manifest.batch_sizes or manifest.row_sizes is not None:
+        raise ArtifactError("sizes that depend on numbers are combined with ranges or batch sizes")
+    if len({each.output for each in manifest.counted}) < len(manifest.counted):
+        raise ArtifactError("two sizes of one output depend on numbers; there may be only one")
+    counts = sorted({each.count for each in manifest.counted})
+    for plan in plans:
+        shapes = [plan.values[v].shape for v in plan.outputs]
+        first = len(shapes) - len(counts)
+        if first < 1 or counts != list(range(first, len(shapes))):
+            raise ArtifactError("the sizes that depend on numbers are not the last outputs")
+        for each in manifest.counted:
+            size = plan.values[plan.outputs[each.count]]
+            if not 0 <= each.output < first or not 0 <= each.axis < len(shapes[each.output]):
+                raise ArtifactError(
+                    f"output {each.output} with axis {each.axis}, whose size depends on numbers, "
+                    "does not exist"
+                )
+            if (size.dtype, size.shape) != ("int64", (1,)):
+                raise ArtifactError(
+                    f"`{size.name}` is the size of an output, and is not one int64"
+                )

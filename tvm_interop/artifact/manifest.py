@@ -289,6 +289,24 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         )
 
 
+class CountedOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An output whose size along an axis depends on the numbers that the model computes.
+
+    The plan's tensor has the largest size. What lies beyond the size has no meaning.
+
+    Attributes
+    ----------
+    output: its position among the plan's outputs.
+    axis: the axis.
+    count: the position, among the plan's outputs, of the tensor that holds the size: one int64. The
+        sizes are the last outputs of a plan, and are not outputs of the model.
+    """
+
+    output: int
+    axis: int
+    count: int
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The description of an artifact: its content, and how it was made.
 
@@ -319,6 +337,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         computed independently.
     row_sizes: the numbers of rows that the artifact's shapes have, in order, if they stand for a
         range; None otherwise.
+    counted: the outputs whose size depends on numbers.
     """
 
     tvm_interop_version: str
@@ -340,8 +359,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_tried: tuple[str, ...] = ()
     unaligned_inputs: bool = False
     row_sizes: RowSizes | None = None
+    counted: tuple[CountedOutput, ...] = ()
     format: Literal["tvm_interop.artifact"] = "tvm_interop.artifact"
-    version: Literal[1, 2, 3, 4, 5] = 2
+    version: Literal[1, 2, 3, 4, 5, 6] = 2
 
     def to_json(self) -> bytes:
         """The manifest as JSON text.
@@ -356,7 +376,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _LEFT_OUT_IF_EMPTY = (
-    "batch_sizes", "gpu_kernels", "kernel_check", "merge_check", "not_tried", "precision",
+    "batch_sizes", "counted", "gpu_kernels", "kernel_check", "merge_check", "not_tried", "precision",
     "program_check", "quantised", "row_sizes", "unaligned_inputs",
 )  # fmt: skip
 

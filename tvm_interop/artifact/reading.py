@@ -23,7 +23,7 @@ from ..plan.validate import (
 )
 from ..scheduling import Schedule
 from . import weights as weights_file
-from .layout import MAX_SHAPES, VERSION, Contents, check_rows, prefix
+from .layout import MAX_SHAPES, VERSION, Contents, check_counted, check_rows, prefix
 from .manifest import Manifest, check_manifest
 from .tar import COPY_AGAIN, GIVE_THE_RIGHT_FILE, Member, mapped, read_tar
 
@@ -85,6 +85,7 @@ def _read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
     check_shapes(plans)
     check_batch_sizes(manifest.batch_sizes, plans)
     check_rows(manifest.row_sizes, plans)
+    check_counted(manifest, plans)
     return models
 
 

@@ -129,6 +129,8 @@ def mark_batches(artifact: Artifact, batch_sizes: Sequence[int]) -> None:
     InputError
         The first axis of an input or output is not the batch.
     """
+    if artifact.manifest.counted:
+        raise InputError(f"the model cannot be compiled for batches: {_counted_in_words(artifact)}")
     try:
         check_batch_sizes(batch_sizes, [artifact.plan, *(one.plan for one in artifact.others)])
     except ArtifactError as error:
@@ -136,6 +138,13 @@ def mark_batches(artifact: Artifact, batch_sizes: Sequence[int]) -> None:
     artifact.manifest = msgspec.structs.replace(
         artifact.manifest, batch_sizes=tuple(map(int, batch_sizes))
     )
+
+
+def _counted_in_words(artifact: Artifact) -> str:
+    plan = artifact.plan
+    names = [plan.values[plan.outputs[each.output]].name for each in artifact.manifest.counted]
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"the size of its output {listed} depends on numbers"
 
 
 def mark_ranges(artifact: Artifact, row_sizes: RowSizes) -> None:
@@ -146,6 +155,9 @@ def mark_ranges(artifact: Artifact, row_sizes: RowSizes) -> None:
     CannotFillUpError
         The shape of an input or output does not grow along one dimension for each range.
     """
+    if artifact.manifest.counted:
+        why = f"the model cannot be compiled for ranges: {_counted_in_words(artifact)}"
+        raise CannotFillUpError(why, ". Give a set of sizes")
     try:
         check_rows(row_sizes, [artifact.plan, *(one.plan for one in artifact.others)])
     except ArtifactError as error:

@@ -11,6 +11,7 @@ import tvm_ffi
 
 from .._version import __version__
 from ..artifact.manifest import (
+    CountedOutput,
     KernelCheck,
     Manifest,
     MergeCheck,
@@ -18,6 +19,7 @@ from ..artifact.manifest import (
     Quantised,
     SpeedCheck,
 )
+from ..lowering.names import COUNTED_OUTPUTS
 from ..lowering.quantised import QUANTISED
 from ..plan.plan import Plan
 from ..scheduling.one_after_another import one_after_another
@@ -61,6 +63,7 @@ def manifest_of(
         merge_check=merge_check or annotated_merge_check(lowered.module),
         gpu_kernels=lowered.gpu_kernels,
         not_tried=tuple(budget.not_tried),
+        counted=_counted(lowered.module),
         unaligned_inputs=True,  # See `kernels/without_marks.py`.
     )
 
@@ -83,3 +86,9 @@ def _quantised(module: Any) -> Quantised | None:
     such report."""
     report = (module["main"].attrs or {}).get(QUANTISED)
     return None if report is None else msgspec.json.decode(str(report), type=Quantised)
+
+
+def _counted(module: Any) -> tuple[CountedOutput, ...]:
+    """The outputs whose size depends on numbers."""
+    found = (module["main"].attrs or {}).get(COUNTED_OUTPUTS, ())
+    return tuple(CountedOutput(*map(int, each)) for each in found)

@@ -235,7 +235,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         places = {self._output_position(key): out for key, out in outputs.items()}
         here = [i for i, out in places.items() if not is_beside(out, self._instance)]
         self._set_all(inputs)
-        self._instance.run([self._instance.outputs[i].value for i in here])
+        wanted = range(len(self._instance.outputs)) if self._counted.axes else here
+        self._instance.run([self._instance.outputs[i].value for i in wanted])
         self._count_run()
         for position, out in places.items():
             self._copied_output(position, out)
@@ -261,13 +262,15 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         if unset:
             self._tell_of_zeros(unset)
         ports = self._current_outputs()
-        made = {i: aligned_empty(ports[i].shape, ports[i].dtype) for i in outputs}
+        fixed = [i for i in outputs if i not in self._counted]
+        made = {i: aligned_empty(ports[i].shape, ports[i].dtype) for i in fixed}
         if isinstance(self._instance, NativeInstance) and self._is_full:
             self._instance.run_on(given, made)
             self._count_run()
         else:
             self._write_all(given)
             self.run_into({}, made)
+        made.update((i, np.array(self._read_output(i))) for i in outputs if i in self._counted)
         return made
 
     def start(self, /, *arrays: Any, **inputs: Any) -> None:
@@ -327,15 +330,18 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
     def get_num_outputs(self) -> int:
         """Return the number of outputs of the model."""
-        return len(self._instance.outputs)
+        return len(self._current_outputs())
 
     def get_output_index(self, name: str) -> int:
         """Return the index of the output `name`, or -1 if there is no such output."""
-        names = [port.name for port in self._instance.outputs]
+        names = [port.name for port in self._current_outputs()]
         return names.index(name) if name in names else -1
 
     def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-        """Return two mappings: the shapes and the dtypes of the outputs, by name."""
+        """Return two mappings: the shapes and the dtypes of the outputs, by name.
+
+        A size that depends on numbers is the largest. `get_output` cuts the output to its size.
+        """
         return info_of(self._current_outputs())
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
@@ -358,6 +364,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         port = self._instance.outputs[position]
         if not is_beside(out, self._instance):
             return copied_out(self._read_output(position), out)
+        self._counted.refuse(port, position, "be copied to memory of the GPU")
         cast(DeviceInstance, self._instance).copy_to(port.value, as_device_output(out, port))
         return out
 
@@ -376,7 +383,9 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         """
         position = self._output_position(index)
         if isinstance(self._instance, DeviceInstance):
-            return self._instance.view(self._instance.outputs[position].value)
+            port = self._instance.outputs[position]
+            self._counted.refuse(port, position, "be viewed in the GPU's memory")
+            return self._instance.view(port.value)
         return self._read_output(position).view(HostTensor)
 
     def set_output_zero_copy(self, key: str | int, value: Any = None) -> np.ndarray:
@@ -406,6 +415,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         position = self._output_position(key)
         self._check_is_full()
         expected = self._instance.outputs[position]
+        self._counted.refuse(expected, position, "be written to memory of yours")
         if self.plan.values[self.plan.outputs[position]].storage != "output":
             raise InputError(
                 f"output `{expected.name}` has no memory of its own: it is an input, a weight, or "

@@ -126,6 +126,10 @@ class NativeInstance:
         bound = self._bound.get(value)
         return self._own(value) if bound is None else bound
 
+    def size_of(self, position: int) -> int:
+        """Return the size that the latest run gave, for an output whose size depends on numbers."""
+        return int(self._native.sizes[position])
+
     def rebind(self, value: int, array: np.ndarray) -> None:
         """From the next run on, use the memory of `array` for an input or output.
 

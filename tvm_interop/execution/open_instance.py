@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .._native.runtime import Port, num_threads
 from ..artifact.artifact import Artifact, load
 from ..errors import InputError
+from .counted_outputs import CountedOutputs
 from .instance import ChangeableInstance, PlanInstance, ports_of, tensors_nbytes
 from .native import NativeInstance
 from .row_range import RowRange
@@ -27,6 +28,7 @@ class Shapes:
     ----------
     inputs, outputs: the model's inputs and outputs, for each set.
     batch_sizes: the batch size of each set; empty if the model was not compiled for batch sizes.
+    counted: the outputs whose size depends on numbers. `outputs` has their largest shapes.
     row_range: the ranges of sizes for which the sets were compiled; None if the model was compiled
         only for the exact shapes of the sets.
     """
@@ -37,6 +39,7 @@ class Shapes:
         self._kernels: dict[int, Any] = {}
         self.inputs: list[list[Port]]
         self.outputs: list[list[Port]]
+        self.counted = CountedOutputs(artifact, is_remote=server is not None)
         if artifact.native is not None and server is None:
             self.inputs, self.outputs = artifact.native.inputs, artifact.native.outputs
             self.batch_sizes = artifact.native.batch_sizes
@@ -44,7 +47,8 @@ class Shapes:
         else:
             models = [artifact, *(artifact.others if server is None else ())]
             ports = [ports_of(model.plan) for model in models]
-            self.inputs, self.outputs = [each[0] for each in ports], [each[1] for each in ports]
+            self.inputs = [each[0] for each in ports]
+            self.outputs = [self.counted.of_model(each[1]) for each in ports]
             self.batch_sizes = artifact.manifest.batch_sizes
             known = artifact.manifest.row_sizes
             ranges = {} if known is None or server else known.ranges

@@ -26,6 +26,8 @@ class ShapedInstances:
         self._shapes = shapes
         self._shape = 0
         self._range = shapes.row_range
+        self._counted = shapes.counted
+        self._num_outputs = len(shapes.outputs[0])
         # How many rows of each range the current inputs have; empty if the model has no range.
         self._rows = self._range.sizes[0] if self._range is not None else ()
         self._counts = SizeCounts(self._range.sizes if self._range is not None else ())
@@ -187,8 +189,11 @@ class ShapedInstances:
         return ports if self._range is None else self._ports_in_rows()[0]
 
     def _current_outputs(self) -> list[Port]:
-        """The outputs, with the shapes that they have for the current inputs."""
-        ports = self._instance.outputs
+        """The outputs, with the shapes that they have for the current inputs.
+
+        A size that depends on numbers is the largest.
+        """
+        ports = self._instance.outputs[: self._num_outputs]
         return ports if self._range is None else self._ports_in_rows()[1]
 
     def _ports_in_rows(self) -> tuple[list[Port], list[Port]]:
@@ -229,7 +234,7 @@ class ShapedInstances:
 
     def _read_output(self, position: int) -> np.ndarray:
         """Return an output without a copy."""
-        array = self._instance.read(self._instance.outputs[position].value)
+        array = self._counted.read(self._instance, position)
         if self._range is None:
             return array
         return self._range.of_rows(array, position, self._rows, is_output=True)
@@ -251,10 +256,14 @@ class ShapedInstances:
     def open_shapes(self) -> tuple[list[tuple[int | str, ...]], list[tuple[int | str, ...]]]:
         """Return the shapes of the inputs and the outputs.
 
-        A dimension that was compiled for a range is given by its name.
+        A dimension that was compiled for a range, or whose size depends on numbers, is given by its
+        name.
         """
         ports = self._current_inputs(), self._current_outputs()
         known = self._range
+        if self._counted.axes:
+            outs = [self._counted.open_shape(port, i) for i, port in enumerate(ports[1])]
+            return [port.shape for port in ports[0]], outs
         ins, outs = (
             [
                 port.shape if known is None else known.open_shape(port, i, is_output=is_output)
@@ -263,6 +272,12 @@ class ShapedInstances:
             for is_output in (False, True)
         )
         return ins, outs
+
+    def check_size_is_fixed(self, output: str) -> None:
+        """Raise InputError if the size of an output depends on numbers."""
+        for i, port in enumerate(self._current_outputs()):
+            if port.name == output:
+                self._counted.refuse(port, i, "be bound to memory")
 
     def load_params(self, params_bytes: bytes | bytearray) -> None:
         """Set weights from bytes that `tvm.runtime.save_param_dict` returned.

@@ -20,7 +20,7 @@ from .constants import constant_array, number_like
 from .indices import bounded
 from .reductions import import_reduction, reduced_axes
 
-_OUTSIDE = {
+REDUCTIONS = {
     "ReduceL1": 0.0,
     "ReduceL2": 0.0,
     "ReduceLogSum": 0.0,
@@ -133,31 +133,11 @@ class ComputedParts:
         part = self._parts[inputs[0]] if len(inputs) and inputs[0] in self else None
         if part is not None and op_type == "Identity":
             return inputs[0]
-        if part is None or op_type not in _OUTSIDE:
+        if part is None or op_type not in REDUCTIONS:
             self.check(inputs)
             return None
         self.check(inputs[1:])
-        dtype = str(part.whole.ty.dtype)
-        axes = reduced_axes(inputs, attrs, int(part.whole.ty.ndim))
-        is_mean = op_type == "ReduceMean"
-        if part.axis not in axes or dtype == "bool" or (is_mean and "float" not in dtype):
-            raise part.why_not
-        outside = relax.const(_limited(_OUTSIDE[op_type], dtype), dtype)
-        filled = bb.emit(relax.op.where(part.inside, part.whole, outside))
-        given = type(inputs)([filled, *inputs[1:]])
-        if not is_mean:
-            return bb.normalize(import_reduction(bb, op_type, given, attrs))
-        total = bb.emit(import_reduction(bb, "ReduceSum", given, attrs))
-        others = [int(part.whole.ty.shape[axis]) for axis in axes if axis != part.axis]
-        # The mean of no elements is 0 in onnxruntime, so their number is replaced by 1.
-        # A count in float32 is exact up to 2**24, in float16 up to 2**11.
-        count = bb.emit(relax.op.sum(bb.emit(relax.op.astype(part.inside, "float32"))))
-        number = bb.emit(relax.op.multiply(count, number_like(count, float(np.prod(others)))))
-        number = bb.emit(relax.op.maximum(number, number_like(number, 1.0)))
-        if dtype == "float16":
-            wide = bb.emit(relax.op.divide(bb.emit(relax.op.astype(total, "float32")), number))
-            return bb.normalize(relax.op.astype(wide, dtype))
-        return bb.normalize(relax.op.divide(total, bb.emit(relax.op.astype(number, dtype))))
+        return reduced_inside(bb, op_type, inputs, attrs, part)
 
     def _gathered(
         self, bb: relax.BlockBuilder, x: Any, part: Part, attrs: Mapping[str, Any]
@@ -175,6 +155,39 @@ class ComputedParts:
         taken = bb.emit(whole)
         self._parts[taken] = Part(part.why_not, whole, axis + part.axis, inside)
         return taken
+
+
+def reduced_inside(
+    bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any], part: Part
+) -> Any:
+    """Return the result of a reduction of the first input, which is a part.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The reduction is not along the axis of the part, or not of these numbers.
+    """
+    dtype = str(part.whole.ty.dtype)
+    axes = reduced_axes(inputs, attrs, int(part.whole.ty.ndim))
+    is_mean = op_type == "ReduceMean"
+    if part.axis not in axes or dtype == "bool" or (is_mean and "float" not in dtype):
+        raise part.why_not
+    outside = relax.const(_limited(REDUCTIONS[op_type], dtype), dtype)
+    filled = bb.emit(relax.op.where(part.inside, part.whole, outside))
+    given = type(inputs)([filled, *inputs[1:]])
+    if not is_mean:
+        return bb.normalize(import_reduction(bb, op_type, given, attrs))
+    total = bb.emit(import_reduction(bb, "ReduceSum", given, attrs))
+    others = [int(part.whole.ty.shape[axis]) for axis in axes if axis != part.axis]
+    # The mean of no elements is 0 in onnxruntime, so their number is replaced by 1.
+    # A count in float32 is exact up to 2**24, in float16 up to 2**11.
+    count = bb.emit(relax.op.sum(bb.emit(relax.op.astype(part.inside, "float32"))))
+    number = bb.emit(relax.op.multiply(count, number_like(count, float(np.prod(others)))))
+    number = bb.emit(relax.op.maximum(number, number_like(number, 1.0)))
+    if dtype == "float16":
+        wide = bb.emit(relax.op.divide(bb.emit(relax.op.astype(total, "float32")), number))
+        return bb.normalize(relax.op.astype(wide, dtype))
+    return bb.normalize(relax.op.divide(total, bb.emit(relax.op.astype(number, dtype))))
 
 
 def from_the_first(bb: relax.BlockBuilder, place: Any, size: int) -> Any:

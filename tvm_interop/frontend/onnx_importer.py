@@ -21,7 +21,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from ..errors import UnsupportedModelError, first_line
-from ..lowering.names import OUTPUT_NAMES, rename_bindings
+from ..lowering.names import COUNTED_OUTPUTS, OUTPUT_NAMES, rename_bindings
 from ..lowering.static_shape import static_shape
 from ..models.external_weights import array_of, is_outside
 from .bounds import within_bounds
@@ -29,13 +29,13 @@ from .classical import is_classical
 from .constants import check_constants, constant_array
 from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import CONVERTED, convert
+from .counted_parts import CountedParts
 from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
 from .expand import nodes_of
 from .fitting_inputs import check_inputs
 from .fold import fold
 from .half import narrowed, widened
 from .indices import with_safe_indices
-from .marked_elements import MarkedElements
 from .microsoft import check_outputs, full_name, is_known
 from .misfit import MisfitError
 from .moving_parts import moving_part
@@ -70,8 +70,7 @@ def import_graph(
     try:
         # Hide what TVM's importer prints on failure: all inputs of the node, including weights.
         with contextlib.redirect_stdout(io.StringIO()):
-            mod = importer.from_onnx(graph, _opset(model))
-        importer.check_outputs(graph)
+            mod = importer.from_onnx(_WithCounts(graph), _opset(model))
     except UnsupportedModelError:
         importer.abandon()
         raise
@@ -79,8 +78,10 @@ def import_graph(
         importer.abandon()
         raise UnsupportedModelError(f"TVM cannot import {origin}: {first_line(err)}") from err
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
-    outputs = [value.name for value in graph.output]
-    mod.update_func(mod.get_global_var("main"), main.with_attr(OUTPUT_NAMES, outputs))
+    main = main.with_attr(OUTPUT_NAMES, [*(v.name for v in graph.output), *importer.count_names])
+    if importer.counted:
+        main = main.with_attr(COUNTED_OUTPUTS, importer.counted)
+    mod.update_func(mod.get_global_var("main"), main)
     if seen is not None:
         seen.update(importer.shapes())
     # TVM's importer opens no dataflow block for a graph with an `If`. By now every `If` has been
@@ -143,6 +144,17 @@ def node_name(node: onnx.NodeProto) -> str:
     return str(node.name or next((name for name in node.output if name), node.op_type))
 
 
+class _WithCounts:
+    """A graph with further outputs: the sizes of outputs whose size depends on numbers."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._graph = graph
+        self.output = list(graph.output)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._graph, name)
+
+
 class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer, extended to record the node that each binding comes from."""
 
@@ -154,16 +166,26 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._path = path
         self._turned: frozenset[str] = frozenset()
         self._inner: dict[str, Any] = {}  # The tensors of subgraphs.
-        self._parts = MarkedElements()
-        self._of_parts = {
-            "Expand": self._parts.repeated,
-            "NonZero": self._parts.places,
-            "Slice": self._parts.cut,
-        }
+        self._parts = CountedParts()
+        self.counted: list[list[int]] = []
+        """The outputs whose size depends on numbers: position, axis, position of the count."""
+        self.count_names: list[str] = []
+        """The names of the counts, which are further outputs."""
 
-    def check_outputs(self, graph: onnx.GraphProto) -> None:
-        """Refuse outputs that are parts of tensors with computed bounds."""
-        self._parts.check([self._nodes[value.name] for value in graph.output])
+    def _add_counts(self, graph: _WithCounts) -> None:
+        """Add the counts of outputs to the outputs; refuse parts with computed bounds."""
+        names = [value.name for value in graph.output]
+        values = self._parts.outputs(self.bb, [self._nodes[name] for name in names])
+        self._nodes.update(zip(names, values, strict=True))
+        counts, triples = self._parts.counted.outputs(values)
+        for i, count in enumerate(counts):
+            name = f"{names[next(t[0] for t in triples if t[2] == len(names) + i)]}_count"
+            while name in self._nodes:
+                name += "'"
+            self._nodes[name] = count
+            graph.output.append(onnx.ValueInfoProto(name=name))
+            self.count_names.append(name)
+        self.counted = [list(triple) for triple in triples]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of each tensor whose shape is static, by name.
@@ -174,7 +196,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         shapes = {
             name: static_shape(value.ty)
             for name, value in every.items()
-            if isinstance(getattr(value, "ty", None), relax.TensorType) and value not in self._parts
+            if isinstance(getattr(value, "ty", None), relax.TensorType)
+            and self._parts.has_static_shape(value)
         }
         return {name: shape for name, shape in shapes.items() if shape is not None}
 
@@ -227,6 +250,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 continue
             for node in nodes:
                 self._write_out(node)
+        if isinstance(graph, _WithCounts):
+            self._add_counts(graph)
 
     def _write_out(self, node: onnx.NodeProto) -> None:
         inputs = [self._nodes[name] if name else None for name in node.input]
@@ -293,9 +318,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             def compute(given: Any) -> Any:
                 return self._convert(*in_later_form(self.bb, op_name, given, attrs, opset))
 
-            result = self._parts.result(self.bb, op_name, inputs, attrs, compute)
-            if result is None:
-                result = compute(inputs)
+            node = f"`{name}` (`{op_name}`)"
+            result = self._parts.computed(self.bb, node, op_name, inputs, attrs, compute)
         except Exception as err:
             # An error that names a node is about an earlier node, whose result this node reads.
             if isinstance(err, UnsupportedModelError) and err.node:
@@ -347,8 +371,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             check_constants(op_name, inputs, opset)
         except UnsupportedModelError as err:
             named = _cannot_import(attrs["tvm_custom"]["name"], op_name, err)
-            of_parts = self._of_parts.get(op_name)
-            part = None if of_parts is None else of_parts(self.bb, inputs, named)
+            part = self._parts.made(self.bb, op_name, inputs, named)
             if part is None and op_name == "Slice":
                 part = moving_part(self.bb, inputs, named.node)
             if part is None:

@@ -9,6 +9,11 @@ import tvm_ffi
 from tvm import relax
 
 OUTPUT_NAMES = "tvm_interop.output_names"
+COUNTED_OUTPUTS = "tvm_interop.counted_outputs"
+"""Attribute of `main` that lists the outputs whose size depends on numbers.
+
+Each entry has the output's position, its axis, and the position of the output that is the size.
+"""
 """Attribute of a Relax function: the names of its outputs, in order."""
 
 _MADE_UP = re.compile(r"(lv|gv)(\d*|_\d+)(_\d+)?")

@@ -133,6 +133,7 @@ class Binding:
             known = ", ".join(map(described, self._outputs.values()))
             raise InputError(f"no output `{name}`: the model has {len(self._outputs)}, {known}")
         expected = self._outputs[name]
+        self._module.check_size_is_fixed(name)
         if array is None:
             array = aligned_empty(expected.shape, expected.dtype)
         if self._is_for_gpus and is_on_device(array):

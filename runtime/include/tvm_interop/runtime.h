@@ -150,6 +150,11 @@ TVI_EXPORT const tvi_tensor_info* tvi_model_input(const tvi_model* model, size_t
                                                   size_t index);
 TVI_EXPORT const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape,
                                                    size_t index);
+/* The size of an output along one axis may depend on the numbers that the model computes, such as
+ * the number of boxes that are left. The result is this axis of output number `index`, or -1 if the
+ * output's shape is fixed. `tvi_model_output` gives the output's largest shape. Such a model runs
+ * by `tvi_run_counted`. */
+TVI_EXPORT int32_t tvi_model_output_counted_axis(const tvi_model* model, size_t index);
 /* `tvi_run` reads an input in place, without a copy, if its address is a multiple of this number of
  * bytes. 0 if `tvi_run` copies the input in any case, as for a GPU, and if `shape` or `index` is
  * out of range. */
@@ -261,6 +266,14 @@ TVI_EXPORT void tvi_instance_free(tvi_instance* instance);
  */
 TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
                               void* const* outputs);
+
+/* Runs the model once, as `tvi_run` does, and gives the sizes that depend on numbers. `sizes` has
+ * room for one number for each output: the output's size along the axis that
+ * `tvi_model_output_counted_axis` names, or -1 if the output's shape is fixed. The memory of an
+ * output has its largest shape in any case. What lies beyond the size along the axis has no
+ * meaning. `tvi_run` refuses a model that has such outputs. */
+TVI_EXPORT tvi_status tvi_run_counted(tvi_instance* instance, const void* const* inputs,
+                                      void* const* outputs, int64_t* sizes);
 
 /* Runs the model once, as `tvi_run` does, on inputs and outputs with `rows` rows, at most as many
  * as the instance's shape has. The inputs are filled up with copies of their last row. Each row of

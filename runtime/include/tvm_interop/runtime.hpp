@@ -125,6 +125,9 @@ class Model {
   std::vector<Tensor> outputs(size_t shape = 0) const {
     return Tensors(tvi_model_output, tvi_model_num_outputs(get()), shape);
   }
+  // The axis of an output whose size depends on numbers, or -1: see
+  // `tvi_model_output_counted_axis`.
+  int counted_axis(size_t output) const { return tvi_model_output_counted_axis(get(), output); }
   // A run reads an input in place if its address is a multiple of this number of bytes. 0 if each
   // run copies the input.
   size_t input_alignment(size_t index, size_t shape = 0) const {
@@ -244,6 +247,20 @@ class Instance {
   void Run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
     CheckCounts(inputs, outputs);
     internal::Check(tvi_run(get(), inputs.data(), outputs.data()));
+  }
+  // Runs once, as `Run` does, and returns the size of each output that depends on numbers: see
+  // `tvi_run_counted`.
+  std::vector<int64_t> RunCounted() {
+    std::vector<int64_t> sizes(tvi_model_num_outputs(model_.get()));
+    internal::Check(tvi_run_counted(get(), nullptr, nullptr, sizes.data()));
+    return sizes;
+  }
+  std::vector<int64_t> RunCounted(const std::vector<const void*>& inputs,
+                                  const std::vector<void*>& outputs) {
+    CheckCounts(inputs, outputs);
+    std::vector<int64_t> sizes(outputs.size());
+    internal::Check(tvi_run_counted(get(), inputs.data(), outputs.data(), sizes.data()));
+    return sizes;
   }
   // Runs once on the program's memory, which has `rows` rows: see `tvi_run_rows`.
   void RunRows(int64_t rows, const std::vector<const void*>& inputs,

@@ -43,17 +43,23 @@ class TensorSpec:
         return f"`{self.name}` ({self.dtype} of shape {self.shape})"
 
 
-def specs_of(ports: Sequence[Sequence[Port]]) -> tuple[TensorSpec, ...]:
+def specs_of(
+    ports: Sequence[Sequence[Port]], open_axes: Mapping[int, int] | None = None
+) -> tuple[TensorSpec, ...]:
     """Return the specifications of the inputs or outputs of a model.
 
     Parameters
     ----------
     ports: the inputs, or the outputs, for each set of shapes that the model was compiled for.
+    open_axes: for outputs whose size depends on numbers, by position, the axis of this size.
     """
     found = []
-    for each in zip(*ports, strict=True):
+    for i, each in enumerate(zip(*ports, strict=True)):
         sizes = zip(*(port.shape for port in each), strict=True)
-        shape = tuple(size[0] if len(set(size)) == 1 else -1 for size in sizes)
+        shape = tuple(
+            size[0] if len(set(size)) == 1 and axis != (open_axes or {}).get(i) else -1
+            for axis, size in enumerate(sizes)
+        )
         found.append(TensorSpec(each[0].name, each[0].dtype, shape))
     return tuple(found)
 

@@ -1,0 +1,92 @@
+"""Reads outputs whose size along an axis depends on the numbers that a model computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._native.runtime import Port
+from ..errors import InputError
+from .instance import PlanInstance
+from .native import NativeInstance
+
+if TYPE_CHECKING:
+    from ..artifact.artifact import Artifact
+
+
+class CountedOutputs:
+    """The outputs of a model whose size depends on numbers.
+
+    Attributes
+    ----------
+    axes: for each of these outputs, by its position, the axis along which the size depends on
+        numbers.
+    """
+
+    def __init__(self, artifact: Artifact, *, is_remote: bool = False) -> None:
+        """List the outputs.
+
+        Parameters
+        ----------
+        is_remote: whether a server runs the model.
+        """
+        self._artifact = artifact
+        if artifact.native is not None and not is_remote:
+            self.axes = artifact.native.counted_axes
+        else:
+            self.axes = {each.output: each.axis for each in artifact.manifest.counted}
+
+    def __contains__(self, position: int) -> bool:
+        return position in self.axes
+
+    @cached_property
+    def _counts(self) -> dict[int, int]:
+        """The position of each size among the outputs of the plan.
+
+        Only an instance that Python made needs it. The native library knows its models' sizes.
+        """
+        return {each.output: each.count for each in self._artifact.manifest.counted}
+
+    def of_model(self, outputs: Sequence[Port]) -> list[Port]:
+        """Return the outputs of the model, which are the plan's outputs without the sizes."""
+        return list(outputs[: min(self._counts.values())]) if self.axes else list(outputs)
+
+    def read(self, instance: PlanInstance, position: int) -> np.ndarray:
+        """Return an output of the latest run, cut to its size; the next run may change it."""
+        array = instance.read(instance.outputs[position].value)
+        if position not in self.axes:
+            return array
+        axis = self.axes[position]
+        return array[(slice(None),) * axis + (slice(0, self._size(instance, position)),)]
+
+    def _size(self, instance: PlanInstance, position: int) -> int:
+        if isinstance(instance, NativeInstance):
+            return instance.size_of(position)
+        count = instance.read(instance.outputs[self._counts[position]].value)
+        most = instance.outputs[position].shape[self.axes[position]]
+        return min(max(int(count[0]), 0), most)
+
+    def open_shape(self, port: Port, position: int) -> tuple[int | str, ...]:
+        """Return the shape of an output, with a name in place of a size that depends on numbers."""
+        shape: list[int | str] = list(port.shape)
+        if position in self.axes:
+            shape[self.axes[position]] = f"{port.name}_count"
+        return tuple(shape)
+
+    def refuse(self, port: Port, position: int, what: str) -> None:
+        """Refuse to use an output in a way for which its size must be known.
+
+        Raises
+        ------
+        InputError
+            The size of the output depends on numbers.
+        """
+        if position in self.axes:
+            raise InputError(
+                f"the size of output `{port.name}` depends on numbers, so it cannot {what}: take "
+                "it with `get_output` after the run"
+            )
+

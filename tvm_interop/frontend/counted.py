@@ -1,0 +1,236 @@
+"""Tensors whose size along an axis is a number that the model computes, such as a count of boxes.
+
+A schedule is made for fixed shapes. So such a tensor is computed with its largest size, and the
+number, its count, is computed beside it. What lies beyond the count has no meaning, and nothing may
+depend on it. An operator that computes each row of its result from the same row of such a tensor
+runs on the whole tensor, and its result has the same count. `counted_rules` has these operators.
+All others are refused.
+
+If such a tensor is an output of the model, the count becomes a further output of `main`, and
+readers of the output cut it to the count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from ..lowering.static_shape import static_shape
+from .bounds import within_bounds
+from .constants import number_like
+from .positions import true_positions
+
+Compute = Callable[[Any], Any]
+"""Computes a node for other inputs."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A tensor whose size along an axis is computed when the model runs.
+
+    Attributes
+    ----------
+    whole: the tensor with its largest size.
+    axis: the axis.
+    count: the size along the axis, int64 of shape (1,). It is at most the largest size.
+    origin: the node that the count comes from, in words.
+    """
+
+    whole: relax.Var
+    axis: int
+    count: relax.Var
+    origin: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The largest shape."""
+        shape = static_shape(self.whole.ty)
+        assert shape is not None, "only tensors of static shapes are counted"
+        return shape
+
+    @property
+    def most(self) -> int:
+        """The largest size along the axis."""
+        return self.shape[self.axis]
+
+    def inside(self, bb: relax.BlockBuilder) -> relax.Var:
+        """Return which indices of the axis exist: booleans of shape (most,)."""
+        index = relax.const(np.arange(self.most), "int64")
+        return bb.emit(relax.op.less(index, self.count))
+
+    def inside_whole(self, bb: relax.BlockBuilder) -> relax.Var:
+        """Return the same as `inside`, with a dimension of size 1 for each other axis."""
+        sizes = [1] * len(self.shape)
+        sizes[self.axis] = self.most
+        return bb.emit(relax.op.reshape(self.inside(bb), sizes))
+
+
+class CountedTensors:
+    """The counted tensors among the tensors of a model that is being imported."""
+
+    def __init__(self) -> None:
+        self._counted: dict[relax.Var, Counted] = {}
+        self._counts: dict[tuple[Any, ...], relax.Var] = {}
+        self._positions: dict[relax.Var, tuple[relax.Var, relax.Var]] = {}
+
+    def __contains__(self, value: Any) -> bool:
+        return isinstance(value, relax.Var) and value in self._counted
+
+    def of(self, value: Any) -> Counted | None:
+        """Return the counted tensor that a variable stands for, or None."""
+        return self._counted[value] if value in self else None
+
+    def check(self, values: Sequence[Any]) -> None:
+        """Refuse counted tensors as inputs or results of subgraphs."""
+        for value in values:
+            counted = self.of(value)
+            if counted is not None:
+                raise UnsupportedModelError(why_not(counted))
+
+    def standing(
+        self, bb: relax.BlockBuilder, whole: Any, axis: int, count: relax.Var, origin: str
+    ) -> relax.Var:
+        """Return a new variable that stands for a counted tensor."""
+        tensor = bb.emit(bb.normalize(within_bounds(whole)))
+        variable = bb.emit(tensor)
+        self._counted[variable] = Counted(tensor, axis, count, origin)
+        return variable
+
+    def positions_of(self, bb: relax.BlockBuilder, mask: Any) -> tuple[relax.Var, relax.Var]:
+        """Return `true_positions` of a mask; the same variables whenever the mask is the same."""
+        if mask not in self._positions:
+            self._positions[mask] = true_positions(bb, mask)
+        return self._positions[mask]
+
+    def derived(
+        self, bb: relax.BlockBuilder, kind: str, make: Callable[..., Any], *given: Any
+    ) -> relax.Var:
+        """Return a count that is computed from other counts, or from counts and integers.
+
+        Equal calls give the same variable, so tensors of equal counts are known to be alike.
+
+        Parameters
+        ----------
+        kind: names the computation.
+        make: computes the count from `given`, in which integers have become constants.
+        """
+        key = (kind, *given)
+        if key not in self._counts:
+            terms = [
+                relax.const(np.array([value]), "int64") if isinstance(value, int) else value
+                for value in given
+            ]
+            self._counts[key] = bb.emit(make(*terms))
+        return self._counts[key]
+
+    def places(self, bb: relax.BlockBuilder, x: Any, origin: str) -> relax.Var:
+        """Return the result of a `NonZero`: a row for each dimension, a column for each element."""
+        counted = self.of(x)
+        whole = x if counted is None else counted.whole
+        shape = static_shape(getattr(whole, "ty", None))
+        if not shape:
+            raise UnsupportedModelError("its input must have dimensions of known sizes")
+        mask = whole
+        if counted is not None or str(whole.ty.dtype) != "bool":
+            mask = self._mask(bb, x, whole, counted)
+        found, count = self.positions_of(bb, mask)
+        strides = [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
+        rows = []
+        for stride, size in zip(strides, shape, strict=True):
+            row = found
+            if stride > 1:
+                row = bb.emit(relax.op.floor_divide(row, number_like(row, stride)))
+            if len(rows) > 0:
+                row = bb.emit(relax.op.floor_mod(row, number_like(row, size)))
+            rows.append(bb.emit(relax.op.reshape(row, (1, int(np.prod(shape))))))
+        columns = rows[0] if len(rows) == 1 else bb.emit(relax.op.concat(rows, 0))
+        return self.standing(bb, columns, 1, count, origin)
+
+    def _mask(self, bb: relax.BlockBuilder, x: Any, whole: Any, counted: Counted | None) -> Any:
+        """Return where the elements of a tensor are not 0; the same variable for the same tensor."""
+        key = ("mask", x)
+        if key not in self._counts:
+            is_bool = str(whole.ty.dtype) == "bool"
+            mask = whole if is_bool else bb.emit(relax.op.not_equal(whole, number_like(whole, 0)))
+            if counted is not None:
+                mask = bb.emit(relax.op.logical_and(mask, counted.inside_whole(bb)))
+            self._counts[key] = mask
+        return self._counts[key]
+
+    def outputs(self, values: Sequence[Any]) -> tuple[list[relax.Var], list[tuple[int, int, int]]]:
+        """Return the further outputs of `main`, the counts, for these outputs of the model.
+
+        Returns
+        -------
+        The counts, each once, and for each counted output a triple: its position among `values`,
+        its axis, and the position of its count, which follows all `values`.
+        """
+        counts: list[relax.Var] = []
+        triples = []
+        for i, value in enumerate(values):
+            counted = self.of(value)
+            if counted is None:
+                continue
+            if not any(count.same_as(counted.count) for count in counts):
+                counts.append(counted.count)
+            place = next(k for k, count in enumerate(counts) if count.same_as(counted.count))
+            triples.append((i, counted.axis, len(values) + place))
+        return counts, triples
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node that reads counted tensors.
+
+    Attributes
+    ----------
+    op_type: its operator.
+    inputs: its inputs.
+    found: for each input, the counted tensor, or None.
+    attrs: its attributes.
+    compute: computes the node for other inputs.
+    """
+
+    op_type: str
+    inputs: Any
+    found: tuple[Counted | None, ...]
+    attrs: Mapping[str, Any]
+    compute: Compute
+
+    @property
+    def first(self) -> Counted:
+        """The first counted tensor among the inputs."""
+        return next(each for each in self.found if each is not None)
+
+    def whole(self) -> Any:
+        """Compute the node on whole tensors."""
+        given = [
+            value if each is None else each.whole
+            for value, each in zip(self.inputs, self.found, strict=True)
+        ]
+        return self.compute(type(self.inputs)(given))
+
+    def refused(self) -> UnsupportedModelError:
+        """Return the error for a node that cannot read these tensors."""
+        return UnsupportedModelError(why_not(self.first))
+
+    def only_first(self) -> Counted:
+        """Return the first input, which must be the only counted one."""
+        first = self.found[0]
+        if first is None or any(each is not None for each in self.found[1:]):
+            raise self.refused()
+        return first
+
+
+def why_not(counted: Counted) -> str:
+    """Say why a node cannot read a counted tensor."""
+    return (
+        f"the size of its input along axis {counted.axis} depends on the numbers in the inputs of "
+        f"node {counted.origin}, and a schedule is made for fixed shapes. Leave it out of the "
+        "model, and compute it from the model's outputs"
+    )

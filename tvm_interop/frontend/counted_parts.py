@@ -1,0 +1,161 @@
+"""Chooses how a tensor whose size depends on numbers is computed.
+
+There are two ways. `marked_elements` and `computed_parts` keep a tensor whole, with a mask, which
+is cheap, but only few operators can read it. `counted` moves the elements that are there to the
+front, which costs a pass over the tensor. So a tensor is kept whole until an operator needs the
+elements in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from .counted import CountedTensors
+from .counted_rules import with_counts
+from .marked_elements import MarkedElements
+
+
+class _Recipe(NamedTuple):
+    """How a node computed a tensor that is kept whole."""
+
+    node: str
+    op_type: str
+    inputs: Any
+    attrs: Mapping[str, Any]
+    compute: Callable[[Any], Any]
+
+
+class CountedParts(MarkedElements):
+    """The tensors of a model whose size depends on numbers.
+
+    Attributes
+    ----------
+    counted: those that have a count.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted = CountedTensors()
+        self._recipes: dict[relax.Var, _Recipe] = {}
+        self._moved: dict[relax.Var, Any] = {}
+
+    def has_static_shape(self, value: Any) -> bool:
+        """Whether the shape of a tensor is the same in each run."""
+        return value not in self and value not in self.counted
+
+    def check(self, values: Sequence[Any]) -> None:
+        """Refuse tensors whose size depends on numbers."""
+        super().check(values)
+        self.counted.check(values)
+
+    def made(self, bb: relax.BlockBuilder, op_type: str, inputs: Any, error: Exception) -> Any:
+        """Return a variable that stands for the result of a node without a fixed shape, or None.
+
+        Parameters
+        ----------
+        error: the error for a node that cannot read the result.
+        """
+        makers = {"Expand": self.repeated, "NonZero": self.places, "Slice": self.cut}
+        maker = makers.get(op_type)
+        return None if maker is None else maker(bb, inputs, error)
+
+    def computed(
+        self,
+        bb: relax.BlockBuilder,
+        node: str,
+        op_type: str,
+        inputs: Any,
+        attrs: Mapping[str, Any],
+        compute: Callable[[Any], Any],
+    ) -> Any:
+        """Return the result of a node.
+
+        Parameters
+        ----------
+        node: the node in words.
+        compute: computes the node for other inputs.
+
+        Raises
+        ------
+        UnsupportedModelError
+            The node cannot read a tensor whose size depends on numbers.
+        """
+        given = inputs
+        if any(value in self.counted for value in inputs):
+            given = self._all_moved(bb, inputs)
+        result = with_counts(self.counted, bb, node, op_type, given, attrs, compute)
+        if result is not None:
+            return result
+        try:
+            result = self.result(bb, op_type, inputs, attrs, compute)
+            if result is None:
+                result = compute(inputs)
+        except UnsupportedModelError:
+            moved = self._counted_result(bb, node, op_type, inputs, attrs, compute)
+            if moved is None:
+                raise
+            return moved
+        if result in self and result not in self._recipes:
+            self._recipes[result] = _Recipe(node, op_type, inputs, attrs, compute)
+        return result
+
+    def outputs(self, bb: relax.BlockBuilder, values: Sequence[Any]) -> list[Any]:
+        """Return the outputs of the model; those that were kept whole have counts.
+
+        Raises
+        ------
+        UnsupportedModelError
+            An output is a part with computed bounds.
+        """
+        return list(self._all_moved(bb, list(values)))
+
+    def _counted_result(
+        self,
+        bb: relax.BlockBuilder,
+        node: str,
+        op_type: str,
+        inputs: Any,
+        attrs: Mapping[str, Any],
+        compute: Callable[[Any], Any],
+    ) -> Any:
+        """Return the result of a node with counts in place of masks; None if that fails."""
+        if not any(value in self for value in inputs):
+            return None
+        try:
+            moved = self._all_moved(bb, inputs)
+            return with_counts(self.counted, bb, node, op_type, moved, attrs, compute)
+        except UnsupportedModelError:
+            return None
+
+    def _all_moved(self, bb: relax.BlockBuilder, values: Any) -> Any:
+        moved = [self._with_count(bb, value) if value in self else value for value in values]
+        return type(values)(moved)
+
+    def _with_count(self, bb: relax.BlockBuilder, value: relax.Var) -> Any:
+        """Return the counted tensor for a tensor that is kept whole.
+
+        Raises
+        ------
+        UnsupportedModelError
+            The tensor is a part with computed bounds, or was computed from one.
+        """
+        if value in self._moved:
+            return self._moved[value]
+        recipe = self._recipes.get(value)
+        if recipe is None:
+            raise self._parts[value].why_not
+        if recipe.op_type == "NonZero":
+            result = self.counted.places(bb, recipe.inputs[0], recipe.node)
+        else:
+            inputs = self._all_moved(bb, recipe.inputs)
+            result = with_counts(
+                self.counted, bb, recipe.node, recipe.op_type, inputs, recipe.attrs, recipe.compute
+            )
+        if result not in self.counted:
+            raise self._parts[value].why_not
+        self._moved[value] = result
+        return result

@@ -1,0 +1,481 @@
+"""The operators that can read a tensor whose size is computed when the model runs.
+
+Each rule says what the count of the result is. A rule must be right for every count from 0 to the
+largest size, and whatever numbers lie beyond the count. `counted` describes such tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from ..lowering.static_shape import static_shape
+from .computed_parts import REDUCTIONS, Part, from_the_first, reduced_inside
+from .constants import constant_array
+from .counted import Counted, CountedTensors, Node, why_not
+from .non_max_suppression import suppressed
+from .reductions import reduced_axes
+
+_ELEMENTWISE = frozenset(
+    {
+        "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp",
+        "Floor", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf", "IsNaN",
+        "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or",
+        "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Sub",
+        "Sum", "Tanh", "Where", "Xor",
+    }
+)  # fmt: skip
+"""Operators that compute an element of the result from the same elements of the inputs."""
+
+
+def with_counts(
+    tensors: CountedTensors,
+    bb: relax.BlockBuilder,
+    name: str,
+    op_type: str,
+    inputs: Any,
+    attrs: Mapping[str, Any],
+    compute: Callable[[Any], Any],
+) -> Any:
+    """Return the result of a node that reads or makes a counted tensor; None for other nodes.
+
+    Parameters
+    ----------
+    name: the node in words.
+    compute: computes the node for other inputs.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The node cannot read such a tensor.
+    """
+    found = tuple(tensors.of(value) for value in inputs)
+    node = Node(op_type, inputs, found, attrs, compute)
+    makes = _MAKERS.get(op_type)
+    if makes is not None:
+        return makes(tensors, bb, node, name)
+    if all(each is None for each in found):
+        return None
+    if op_type in _ELEMENTWISE:
+        return _elementwise(tensors, bb, node)
+    if op_type in REDUCTIONS or op_type in ("ArgMax", "ArgMin"):
+        return _reduced(tensors, bb, node)
+    rule = _RULES.get(op_type)
+    if rule is None:
+        raise node.refused()
+    return rule(tensors, bb, node)
+
+
+def _shaped(value: Any) -> tuple[int, ...] | None:
+    return static_shape(getattr(value, "ty", None))
+
+
+# Nodes that make counted tensors.
+
+
+def _non_max_suppression(
+    tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, name: str
+) -> Any:
+    boxes, scores = node.found[0], node.found[1]
+    others = node.found[2:]
+    given = [value if each is None else each.whole for value, each in zip(node.inputs, node.found)]
+    count = None
+    if any(each is not None for each in node.found):
+        # All boxes are counted, and the scores with them.
+        if boxes is None or scores is None or any(each is not None for each in others):
+            raise node.refused()
+        if not (boxes.axis == 1 and scores.axis == 2 and boxes.count.same_as(scores.count)):
+            raise node.refused()
+        count = boxes.count
+    rows, number = suppressed(bb, given, node.attrs, count)
+    return tensors.standing(bb, rows, 0, number, name)
+
+
+def _compress(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, name: str) -> Any:
+    x, condition = node.inputs
+    if constant_array(condition) is not None:
+        if node.found[0] is not None:
+            raise node.refused()
+        return None
+    data, chosen = node.found
+    whole = x if data is None else data.whole
+    shape = _shaped(whole)
+    if shape is None:
+        return None
+    if "axis" in node.attrs:
+        axis = int(node.attrs["axis"]) % len(shape)
+    elif data is not None and len(shape) > 1:
+        raise node.refused()
+    else:
+        axis, shape = 0, (prod(shape),)
+        whole = bb.emit(relax.op.reshape(whole, shape))
+    marks = condition if chosen is None else chosen.whole
+    length = (_shaped(marks) or (0,))[0]
+    if data is not None and data.axis != axis:
+        raise node.refused()
+    if chosen is not None or data is not None:
+        # Entries of the condition beyond its count, or beyond the rows, have no effect.
+        for each in (chosen, data):
+            if each is not None and length > each.most:
+                raise node.refused()
+            if each is not None:
+                index = relax.const(np.arange(length), "int64")
+                inside = bb.emit(relax.op.less(index, each.count))
+                marks = bb.emit(relax.op.logical_and(marks, inside))
+    if length > shape[axis]:
+        marks = bb.emit(relax.op.strided_slice(marks, [0], [0], [shape[axis]]))
+    if not shape[axis] or not length:
+        return None
+    places, count = tensors.positions_of(bb, marks)
+    return tensors.standing(
+        bb, relax.op.take(whole, places, axis, mode="clip"), axis, count, name
+    )
+
+
+_MAKERS = {"Compress": _compress, "NonMaxSuppression": _non_max_suppression}
+
+
+# Nodes that read them.
+
+
+def _elementwise(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    """Compute elements; other inputs must be the same for all rows, or have the same count."""
+    first = node.first
+    if "axis" in node.attrs or "broadcast" in node.attrs:
+        raise node.refused()  # Operators of the first opsets align dimensions in their own way.
+    from_last = len(first.shape) - first.axis
+    rank = 0
+    for value, each in zip(node.inputs, node.found, strict=True):
+        if value is None:
+            continue
+        shape = _shaped(value)
+        if shape is None:
+            raise node.refused()
+        rank = max(rank, len(shape))
+        if each is None:
+            fits = len(shape) < from_last or shape[-from_last] == 1
+        else:
+            fits = each.count.same_as(first.count) and each.most == first.most
+            fits = fits and len(shape) - each.axis == from_last
+        if not fits:
+            raise node.refused()
+    return tensors.standing(bb, node.whole(), rank - from_last, first.count, first.origin)
+
+
+def _reduced(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    rank = len(x.shape)
+    if node.op_type in ("ArgMax", "ArgMin"):
+        axes = [int(node.attrs.get("axis", 0)) % rank]
+        if x.axis in axes:
+            raise node.refused()
+    else:
+        axes = [int(axis) % rank for axis in reduced_axes(node.inputs, node.attrs, rank)]
+    if x.axis in axes:
+        why = UnsupportedModelError(why_not(x))
+        part = Part(why, x.whole, x.axis, x.inside_whole(bb))
+        return reduced_inside(bb, node.op_type, node.inputs, node.attrs, part)
+    kept = bool(node.attrs.get("keepdims", 1))
+    axis = x.axis if kept else x.axis - sum(other < x.axis for other in axes)
+    return tensors.standing(bb, node.whole(), axis, x.count, x.origin)
+
+
+def _gather(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    data, indices = node.found
+    shape, places = _shaped(node.inputs[0]), _shaped(node.inputs[1])
+    if shape is None or places is None or 0 in shape:
+        raise node.refused()
+    axis = int(node.attrs.get("axis", 0)) % len(shape)
+    if data is None:
+        assert indices is not None, "one of the inputs is counted"
+        made = axis + indices.axis
+        return tensors.standing(bb, node.whole(), made, indices.count, indices.origin)
+    if indices is None:
+        if axis == data.axis:
+            raise node.refused()  # The index may not exist.
+        made = data.axis if data.axis < axis else data.axis + len(places) - 1
+        return tensors.standing(bb, node.whole(), made, data.count, data.origin)
+    if axis != data.axis:
+        raise node.refused()
+    index = _within(bb, indices.whole, data)
+    taken = relax.op.take(data.whole, index, axis, mode="clip")
+    return tensors.standing(bb, taken, axis + indices.axis, indices.count, indices.origin)
+
+
+def _within(bb: relax.BlockBuilder, indices: Any, data: Counted) -> Any:
+    """Return indices of rows of `data`, counted from 0 and limited to rows that exist."""
+    wide = indices
+    if str(wide.ty.dtype) != "int64":
+        wide = bb.emit(relax.op.astype(wide, "int64"))
+    zero = relax.const(0, "int64")
+    from_end = bb.emit(relax.op.add(wide, data.count))
+    index = bb.emit(relax.op.where(bb.emit(relax.op.less(wide, zero)), from_end, wide))
+    last = bb.emit(relax.op.subtract(data.count, relax.const(1, "int64")))
+    index = bb.emit(relax.op.minimum(index, last))
+    return bb.emit(relax.op.maximum(index, zero))
+
+
+def _gather_nd(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    data, indices = node.found
+    shape = _shaped(node.inputs[0])
+    if data is not None or indices is None or int(node.attrs.get("batch_dims", 0)):
+        raise node.refused()
+    if shape is None or 0 in shape or indices.axis == len(indices.shape) - 1:
+        raise node.refused()
+    return tensors.standing(bb, node.whole(), indices.axis, indices.count, indices.origin)
+
+
+def _slice(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    bounds = _bounds(node, len(x.shape))
+    if bounds is None:
+        raise node.refused()
+    start, end, step = bounds.get(x.axis, (0, x.most, 1))
+    if step != 1 or not 0 <= start < min(end, x.most) or (start and end < x.most):
+        raise node.refused()
+    count = x.count
+    if end < x.most:
+        count = tensors.derived(bb, "at most", relax.op.minimum, count, end)
+    if start:
+        rest = tensors.derived(bb, "without", relax.op.subtract, count, start)
+        count = tensors.derived(bb, "at least", relax.op.maximum, rest, 0)
+    return tensors.standing(bb, node.whole(), x.axis, count, x.origin)
+
+
+def _bounds(node: Node, rank: int) -> dict[int, tuple[int, int, int]] | None:
+    """The constant starts, ends and steps of a `Slice`, by axis; None if one is computed."""
+    if len(node.inputs) > 1:
+        given = [None if v is None else constant_array(v) for v in node.inputs[1:]]
+        is_late = [v is not None and k is None for v, k in zip(node.inputs[1:], given, strict=True)]
+        if any(is_late):
+            return None
+    else:
+        given = [
+            None if node.attrs.get(key) is None else np.array(node.attrs[key])
+            for key in ("starts", "ends", "axes")
+        ]
+    starts, ends, axes, steps = (*given, None, None)[:4]
+    if starts is None or ends is None:
+        return None
+    order = range(len(starts)) if axes is None else axes.tolist()
+    jumps = [1] * len(starts) if steps is None else steps.tolist()
+    bounds = zip(starts.tolist(), ends.tolist(), jumps, strict=True)
+    return {int(axis) % rank: each for axis, each in zip(order, bounds, strict=True)}
+
+
+def _axes(node: Node, rank: int) -> list[int] | None:
+    """The axes of a `Squeeze` or `Unsqueeze`; None if they are not given or computed."""
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        known = constant_array(node.inputs[1])
+        axes = None if known is None else known.tolist()
+    else:
+        axes = node.attrs.get("axes")
+    return None if axes is None else [int(axis) % rank for axis in axes]
+
+
+def _squeeze(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    axes = _axes(node, len(x.shape))
+    if axes is None or x.axis in axes:
+        raise node.refused()  # Without axes, it depends on the count which dimensions are left.
+    axis = x.axis - sum(other < x.axis for other in axes)
+    return tensors.standing(bb, node.whole(), axis, x.count, x.origin)
+
+
+def _unsqueeze(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    added = len(node.attrs.get("axes", ()))
+    if len(node.inputs) > 1:
+        added = prod(_shaped(node.inputs[1]) or (0,))
+    rank = len(x.shape) + added
+    axes = _axes(node, rank)
+    if axes is None:
+        raise node.refused()
+    axis = [place for place in range(rank) if place not in axes][x.axis]
+    return tensors.standing(bb, node.whole(), axis, x.count, x.origin)
+
+
+def _transpose(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    order = list(node.attrs.get("perm") or reversed(range(len(x.shape))))
+    return tensors.standing(bb, node.whole(), order.index(x.axis), x.count, x.origin)
+
+
+def _flatten(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    at = int(node.attrs.get("axis", 1))
+    at = at + len(x.shape) if at < 0 else at
+    if x.axis != 0 or at != 1:
+        raise node.refused()
+    return tensors.standing(bb, node.whole(), 0, x.count, x.origin)
+
+
+def _split(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    if int(node.attrs.get("axis", 0)) % len(x.shape) == x.axis:
+        raise node.refused()
+    parts = bb.normalize(node.whole())
+    fields = (
+        list(parts.fields)
+        if isinstance(parts, relax.Tuple)
+        else [relax.TupleGetItem(parts, i) for i in range(len(parts.ty.fields))]
+        if isinstance(parts.ty, relax.TupleType)
+        else [parts]
+    )
+    each = [tensors.standing(bb, field, x.axis, x.count, x.origin) for field in fields]
+    return each[0] if len(each) == 1 else bb.normalize(relax.Tuple(each))
+
+
+def _softmax(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    # Before opset 13, the sum is over all dimensions from the axis on.
+    axis = int(node.attrs.get("axis", -1)) % len(x.shape)
+    if "axis" not in node.attrs or axis <= x.axis:
+        raise node.refused()
+    return tensors.standing(bb, node.whole(), x.axis, x.count, x.origin)
+
+
+def _product(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    """Multiply rows by a matrix."""
+    x = node.only_first()
+    matrix = _shaped(node.inputs[1])
+    others = [_shaped(value) for value in node.inputs[2:] if value is not None]
+    if matrix is None or len(matrix) != 2 or x.axis == len(x.shape) - 1:
+        raise node.refused()
+    if node.attrs.get("transA") or any(shape is None for shape in others):
+        raise node.refused()
+    if any(len(shape or ()) > 1 and (shape or ())[0] != 1 for shape in others):
+        raise node.refused()
+    return tensors.standing(bb, node.whole(), x.axis, x.count, x.origin)
+
+
+def _concat(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    first = node.first
+    axis = int(node.attrs.get("axis", 1)) % len(first.shape)
+    alike = [
+        each is not None and each.axis == first.axis and each.count.same_as(first.count)
+        for each in node.found
+    ]
+    if axis != first.axis:
+        if not all(alike):
+            raise node.refused()
+        return tensors.standing(bb, node.whole(), first.axis, first.count, first.origin)
+    return _one_after_another(tensors, bb, node, axis)
+
+
+def _one_after_another(
+    tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, axis: int
+) -> Any:
+    """Join rows along the counted axis, so that the rows that exist come first."""
+    whole: Any = None
+    count: Any = 0
+    most = 0
+    origin = node.first.origin
+    for value, each in zip(node.inputs, node.found, strict=True):
+        shape = _shaped(value)
+        if shape is None or (each is not None and each.axis != axis):
+            raise node.refused()
+        if not shape[axis]:
+            continue
+        rows, number = (value, shape[axis]) if each is None else (each.whole, each.count)
+        if whole is None:
+            whole, count, most = rows, number, shape[axis]
+            continue
+        joined = bb.emit(relax.op.concat([whole, rows], axis))
+        if not isinstance(count, int):
+            # Row r of the result is row r - count of the second tensor, unless r is below count.
+            index = relax.const(np.arange(most + shape[axis]), "int64")
+            is_first = bb.emit(relax.op.less(index, count))
+            later = bb.emit(relax.op.add(index, relax.const(most, "int64")))
+            later = bb.emit(relax.op.subtract(later, count))
+            last = relax.const(most + shape[axis] - 1, "int64")
+            later = bb.emit(relax.op.minimum(later, last))
+            places = bb.emit(relax.op.where(is_first, index, later))
+            joined = bb.emit(relax.op.take(joined, places, axis, mode="clip"))
+        whole, most = joined, most + shape[axis]
+        if isinstance(count, int) and isinstance(number, int):
+            count += number
+        else:
+            count = tensors.derived(bb, "sum", relax.op.add, count, number)
+    return tensors.standing(bb, whole, axis, count, origin)
+
+
+def _reshape(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    wanted = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
+    if wanted is None:
+        raise node.refused()
+    sizes = [int(size) for size in wanted]
+    if not node.attrs.get("allowzero", 0):
+        # A 0 stands for the size of the same dimension. That of the counted axis is the open one.
+        for i, size in enumerate(sizes):
+            if size == 0 and i < len(x.shape):
+                sizes[i] = -1 if i == x.axis else x.shape[i]
+    if sizes.count(-1) != 1 or 0 in sizes:
+        raise node.refused()
+    axis = sizes.index(-1)
+    before, after = prod(sizes[:axis]), prod(sizes[axis + 1 :])
+    rows = prod(x.shape[x.axis + 1 :])
+    if before != prod(x.shape[: x.axis]) or rows % after:
+        raise node.refused()
+    factor, count = rows // after, x.count
+    if factor != 1:
+        count = tensors.derived(bb, "times", relax.op.multiply, count, factor)
+    sizes[axis] = x.most * factor
+    return tensors.standing(bb, relax.op.reshape(x.whole, sizes), axis, count, x.origin)
+
+
+def _shape(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    rank = len(x.shape)
+    start, end, _ = slice(node.attrs.get("start"), node.attrs.get("end")).indices(rank)
+    if not start <= x.axis < end:
+        return relax.const(np.array(x.shape[start:end]), "int64")
+    parts = [
+        relax.const(np.array(sizes), "int64") if len(sizes) else None
+        for sizes in (x.shape[start : x.axis], x.shape[x.axis + 1 : end])
+    ]
+    each = [part for part in (parts[0], x.count, parts[1]) if part is not None]
+    return bb.normalize(relax.op.concat(each, 0)) if len(each) > 1 else x.count
+
+
+def _size(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    others = prod(size for axis, size in enumerate(x.shape) if axis != x.axis)
+    total = bb.emit(relax.op.multiply(x.count, relax.const(others, "int64")))
+    return bb.normalize(relax.op.reshape(total, ()))
+
+
+def _identity(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    return node.inputs[0]
+
+
+def _non_zero(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    return tensors.places(bb, node.inputs[0], node.first.origin)
+
+
+_RULES: Mapping[str, Callable[[CountedTensors, relax.BlockBuilder, Node], Any]] = {
+    "Concat": _concat,
+    "Flatten": _flatten,
+    "Gather": _gather,
+    "GatherND": _gather_nd,
+    "Gemm": _product,
+    "Identity": _identity,
+    "LogSoftmax": _softmax,
+    "MatMul": _product,
+    "NonZero": _non_zero,
+    "Reshape": _reshape,
+    "Shape": _shape,
+    "Size": _size,
+    "Slice": _slice,
+    "Softmax": _softmax,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}

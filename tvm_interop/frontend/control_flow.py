@@ -38,6 +38,11 @@ _UNLIMITED = 2**31 - 1
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
 """A function that imports a subgraph of ONNX. It takes the subgraph and its inputs by name, and
 returns the outputs as relax expressions."""
+Select = Callable[[relax.BlockBuilder, Any, Any, Any], Any]
+"""A function that takes a condition and the results of both branches of an `If`.
+
+It selects one result if the size of any depends on numbers, and returns None otherwise.
+"""
 
 
 def import_control_flow(
@@ -46,6 +51,7 @@ def import_control_flow(
     inputs: Sequence[Any],
     attrs: Mapping[str, Any],
     body: Body,
+    select: Select,
 ) -> list[Any]:
     """Return the outputs of `node`, whose type is one of `CONTROL_FLOW`.
 
@@ -55,6 +61,7 @@ def import_control_flow(
     inputs: relax expressions; None for an optional input that is left out.
     attrs: the node's attributes, with subgraphs as ONNX graphs.
     body: a function that imports one of these subgraphs.
+    select: a function that selects one of two results whose size depends on numbers, of an `If`.
 
     Raises
     ------
@@ -62,12 +69,18 @@ def import_control_flow(
         The number of iterations or the shape of a result depends on values computed at run time, or
         the unrolled loop has more than `MOST_OPERATORS` operators.
     """
-    writers = {"If": _if, "Loop": _loop, "Scan": _scan}
+    if node.op_type == "If":
+        return _if(bb, inputs, attrs, body, select)
+    writers = {"Loop": _loop, "Scan": _scan}
     return writers[node.op_type](bb, inputs, attrs, body)
 
 
 def _if(
-    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any], body: Body
+    bb: relax.BlockBuilder,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    body: Body,
+    select: Select,
 ) -> list[Any]:
     condition = _constant(inputs[0])
     if condition is not None:
@@ -85,8 +98,14 @@ def _if(
     # A condition that has an axis would add this axis to the results.
     scalar = bb.emit(relax.op.reshape(inputs[0], ()))
     if failed:
+        for value in branches[0] or branches[1]:
+            select(bb, scalar, value, None)  # Refuses a result whose size depends on numbers.
         return _only_branch(bb, scalar, branches, failed[0])
-    return [_selected(bb, scalar, *pair) for pair in zip(*branches, strict=True)]
+    results = []
+    for pair in zip(*branches, strict=True):
+        chosen = select(bb, scalar, *pair)
+        results.append(_selected(bb, scalar, *pair) if chosen is None else chosen)
+    return results
 
 
 def _only_branch(

@@ -77,6 +77,7 @@ class CountedTensors:
         self._counted: dict[relax.Var, Counted] = {}
         self._counts: dict[tuple[Any, ...], relax.Var] = {}
         self._positions: dict[relax.Var, tuple[relax.Var, relax.Var]] = {}
+        self._most: dict[relax.Var, int] = {}
 
     def __contains__(self, value: Any) -> bool:
         return isinstance(value, relax.Var) and value in self._counted
@@ -98,8 +99,28 @@ class CountedTensors:
         """Return a new variable that stands for a counted tensor."""
         tensor = bb.emit(bb.normalize(within_bounds(whole)))
         variable = bb.emit(tensor)
-        self._counted[variable] = Counted(tensor, axis, count, origin)
+        counted = self._counted[variable] = Counted(tensor, axis, count, origin)
+        self._most[count] = min(counted.most, self._most.get(count, counted.most))
         return variable
+
+    def most(self, count: relax.Var) -> int:
+        """Return the largest number that a count can be."""
+        return self._most[count]
+
+    def is_at_most(self, count: relax.Var, other: relax.Var) -> bool:
+        """Whether a count is another count, or the smaller one of that and an integer."""
+        if count.same_as(other):
+            return True
+        known = [key for key, found in self._counts.items() if found.same_as(count)]
+        return any(key[0] == "at most" and key[1].same_as(other) for key in known)
+
+    def at_most(self, bb: relax.BlockBuilder, count: relax.Var, most: int) -> relax.Var:
+        """Return the smaller one of a count and an integer."""
+        if most >= self._most[count]:
+            return count
+        least = self.derived(bb, "at most", relax.op.minimum, count, most)
+        self._most[least] = most
+        return least
 
     def positions_of(self, bb: relax.BlockBuilder, mask: Any) -> tuple[relax.Var, relax.Var]:
         """Return `true_positions` of a mask; the same variables whenever the mask is the same."""

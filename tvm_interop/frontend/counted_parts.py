@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from tvm import relax
 
 from ..errors import UnsupportedModelError
-from .counted import CountedTensors
+from ..lowering.static_shape import static_shape
+from .counted import CountedTensors, why_not
 from .counted_rules import with_counts
+from .counted_sizes import CountedSizes
 from .marked_elements import MarkedElements
 
 
@@ -40,6 +43,7 @@ class CountedParts(MarkedElements):
     def __init__(self) -> None:
         super().__init__()
         self.counted = CountedTensors()
+        self._sizes = CountedSizes(self.counted)
         self._recipes: dict[relax.Var, _Recipe] = {}
         self._moved: dict[relax.Var, Any] = {}
 
@@ -87,9 +91,9 @@ class CountedParts(MarkedElements):
         given = inputs
         if any(value in self.counted for value in inputs):
             given = self._all_moved(bb, inputs)
-        result = with_counts(self.counted, bb, node, op_type, given, attrs, compute)
+        result = with_counts(self.counted, self._sizes, bb, node, op_type, given, attrs, compute)
         if result is not None:
-            return result
+            return self._sizes.note(bb, op_type, given, attrs, result)
         try:
             result = self.result(bb, op_type, inputs, attrs, compute)
             if result is None:
@@ -99,9 +103,11 @@ class CountedParts(MarkedElements):
             if moved is None:
                 raise
             return moved
-        if result in self and result not in self._recipes:
-            self._recipes[result] = _Recipe(node, op_type, inputs, attrs, compute)
-        return result
+        if result in self:
+            self._recipes.setdefault(result, _Recipe(node, op_type, inputs, attrs, compute))
+            return result
+        given = self._known_to_sizes(bb, op_type, inputs)
+        return self._sizes.note(bb, op_type, given, attrs, result)
 
     def outputs(self, bb: relax.BlockBuilder, values: Sequence[Any]) -> list[Any]:
         """Return the outputs of the model; those that were kept whole have counts.
@@ -112,6 +118,52 @@ class CountedParts(MarkedElements):
             An output is a part with computed bounds.
         """
         return list(self._all_moved(bb, list(values)))
+
+    def selected(self, bb: relax.BlockBuilder, condition: Any, then: Any, otherwise: Any) -> Any:
+        """Return one of two results whose size depends on numbers; None if none has such a size.
+
+        Parameters
+        ----------
+        otherwise: None if there is no second result.
+
+        Raises
+        ------
+        UnsupportedModelError
+            A result is a part with computed bounds, or the results do not have alike sizes.
+        """
+        pair = [then, otherwise]
+        if all(value is None or self.has_static_shape(value) for value in pair):
+            return None
+        pair = self._all_moved(bb, pair)
+        found = [self.counted.of(value) for value in pair]
+        first: Any = next(each for each in found if each is not None)
+        counts, wholes = [], []
+        for value, each in zip(pair, found, strict=True):
+            shape = static_shape(getattr(value, "ty", None))
+            empty = (*first.shape[: first.axis], 0, *first.shape[first.axis + 1 :])
+            if each is not None and (each.axis, each.shape) == (first.axis, first.shape):
+                counts.append(each.count)
+                wholes.append(each.whole)
+            elif each is None and shape == empty and value.ty.dtype == first.whole.ty.dtype:
+                counts.append(relax.const(np.zeros(1, np.int64), "int64"))
+                wholes.append(first.whole)
+            else:
+                raise UnsupportedModelError(why_not(first))
+        count = bb.emit(relax.op.where(condition, *counts))
+        whole = wholes[0] if wholes[0].same_as(wholes[1]) else relax.op.where(condition, *wholes)
+        return self.counted.standing(bb, whole, first.axis, count, first.origin)
+
+    def _known_to_sizes(self, bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
+        """Return the inputs of a `Shape` with counts in place of masks.
+
+        Lowering removes the operators that compute a count which nothing reads.
+        """
+        if op_type != "Shape" or not any(value in self for value in inputs):
+            return inputs
+        try:
+            return self._all_moved(bb, inputs)
+        except UnsupportedModelError:
+            return inputs
 
     def _counted_result(
         self,
@@ -127,9 +179,12 @@ class CountedParts(MarkedElements):
             return None
         try:
             moved = self._all_moved(bb, inputs)
-            return with_counts(self.counted, bb, node, op_type, moved, attrs, compute)
+            result = with_counts(
+                self.counted, self._sizes, bb, node, op_type, moved, attrs, compute
+            )
         except UnsupportedModelError:
             return None
+        return None if result is None else self._sizes.note(bb, op_type, moved, attrs, result)
 
     def _all_moved(self, bb: relax.BlockBuilder, values: Any) -> Any:
         moved = [self._with_count(bb, value) if value in self else value for value in values]
@@ -153,7 +208,7 @@ class CountedParts(MarkedElements):
         else:
             inputs = self._all_moved(bb, recipe.inputs)
             result = with_counts(
-                self.counted, bb, recipe.node, recipe.op_type, inputs, recipe.attrs, recipe.compute
+                self.counted, self._sizes, bb, recipe.node, recipe.op_type, inputs, recipe.attrs, recipe.compute
             )
         if result not in self.counted:
             raise self._parts[value].why_not

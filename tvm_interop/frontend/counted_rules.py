@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import onnx
 from tvm import relax
 
 from ..errors import UnsupportedModelError
@@ -18,8 +19,10 @@ from ..lowering.static_shape import static_shape
 from .computed_parts import REDUCTIONS, Part, from_the_first, reduced_inside
 from .constants import constant_array
 from .counted import Counted, CountedTensors, Node, why_not
+from .counted_sizes import CountedSizes, expanded, filled
 from .non_max_suppression import suppressed
 from .reductions import reduced_axes
+from .top_k import import_top_k
 
 _ELEMENTWISE = frozenset(
     {
@@ -35,6 +38,7 @@ _ELEMENTWISE = frozenset(
 
 def with_counts(
     tensors: CountedTensors,
+    sizes: CountedSizes,
     bb: relax.BlockBuilder,
     name: str,
     op_type: str,
@@ -46,6 +50,7 @@ def with_counts(
 
     Parameters
     ----------
+    sizes: the tensors that hold sizes of counted tensors.
     name: the node in words.
     compute: computes the node for other inputs.
 
@@ -59,8 +64,9 @@ def with_counts(
     makes = _MAKERS.get(op_type)
     if makes is not None:
         return makes(tensors, bb, node, name)
-    if all(each is None for each in found):
-        return None
+    result = _of_sizes(tensors, sizes, bb, node, name)
+    if result is not None or all(each is None for each in found):
+        return result
     if op_type in _ELEMENTWISE:
         return _elementwise(tensors, bb, node)
     if op_type in REDUCTIONS or op_type in ("ArgMax", "ArgMin"):
@@ -73,6 +79,64 @@ def with_counts(
 
 def _shaped(value: Any) -> tuple[int, ...] | None:
     return static_shape(getattr(value, "ty", None))
+
+
+# Nodes that read numbers that are counts.
+
+
+def _of_sizes(
+    tensors: CountedTensors, sizes: CountedSizes, bb: relax.BlockBuilder, node: Node, name: str
+) -> Any:
+    """Return the result of a node that reads a count, or sizes with one count; None for others."""
+    if node.op_type == "ConstantOfShape":
+        shape = sizes.of(node.inputs[0])
+        given = node.attrs.get("value")
+        value = np.zeros(1, np.float32) if given is None else onnx.numpy_helper.to_array(given)
+        return None if shape is None else filled(tensors, bb, value, shape, name)
+    if node.op_type not in ("Expand", "Reshape", "TopK") or len(node.inputs) < 2:
+        return None
+    numbers, first = sizes.of(node.inputs[1]), node.found[0]
+    if numbers is None:
+        return None
+    if node.op_type == "Expand":
+        if _shaped(node.inputs[0]) is None:
+            return None
+        return expanded(tensors, bb, node.inputs[0], numbers, name if first is None else first.origin)
+    if first is None:
+        return None
+    if node.op_type == "Reshape":
+        counts = [each for each in numbers if isinstance(each, relax.Var)]
+        if len(counts) != 1 or any(each == -1 for each in numbers if isinstance(each, int)):
+            return None
+        wanted = [-1 if isinstance(each, relax.Var) else int(each) for each in numbers]
+        result = _reshaped(tensors, bb, node, wanted)
+        made = tensors.of(result)
+        if made is None or not made.count.same_as(counts[0]):
+            raise node.refused()
+        return result
+    number = sizes.single(node.inputs[1])
+    axis = int(node.attrs.get("axis", -1)) % len(first.shape)
+    if number is None or axis != first.axis or not tensors.is_at_most(number, first.count):
+        return None
+    return _best(tensors, bb, node, number)
+
+
+def _best(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, number: relax.Var) -> Any:
+    """Return the result of a `TopK` along the counted axis, whose `k` is at most the count."""
+    x = node.only_first()
+    dtype = str(x.whole.ty.dtype)
+    is_largest = bool(node.attrs.get("largest", 1))
+    if "float" in dtype:
+        last: Any = -np.inf if is_largest else np.nan  # NaN is larger than any number.
+    else:
+        ends = np.iinfo(dtype)
+        last = int(ends.min if is_largest else ends.max)
+    # Of equal elements the one with the lower index comes first, so those beyond the count are last.
+    filled = bb.emit(relax.op.where(x.inside_whole(bb), x.whole, relax.const(last, dtype)))
+    most = relax.const(np.array([tensors.most(number)]), "int64")
+    both = import_top_k(bb, [filled, most], node.attrs)
+    each = [tensors.standing(bb, field, x.axis, number, x.origin) for field in both.fields]
+    return bb.normalize(relax.Tuple(each))
 
 
 # Nodes that make counted tensors.
@@ -223,8 +287,15 @@ def _within(bb: relax.BlockBuilder, indices: Any, data: Counted) -> Any:
 def _gather_nd(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     data, indices = node.found
     shape = _shaped(node.inputs[0])
-    if data is not None or indices is None or int(node.attrs.get("batch_dims", 0)):
+    if int(node.attrs.get("batch_dims", 0)) or indices is None:
         raise node.refused()
+    if data is not None:
+        # The only component of an index is a row of the data.
+        if data.axis != 0 or indices.shape[-1] != 1 or indices.axis == len(indices.shape) - 1:
+            raise node.refused()
+        places = bb.emit(relax.op.reshape(indices.whole, indices.shape[:-1]))
+        taken = relax.op.take(data.whole, _within(bb, places, data), 0, mode="clip")
+        return tensors.standing(bb, taken, indices.axis, indices.count, indices.origin)
     if shape is None or 0 in shape or indices.axis == len(indices.shape) - 1:
         raise node.refused()
     return tensors.standing(bb, node.whole(), indices.axis, indices.count, indices.origin)
@@ -240,7 +311,7 @@ def _slice(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
         raise node.refused()
     count = x.count
     if end < x.most:
-        count = tensors.derived(bb, "at most", relax.op.minimum, count, end)
+        count = tensors.at_most(bb, count, end)
     if start:
         rest = tensors.derived(bb, "without", relax.op.subtract, count, start)
         count = tensors.derived(bb, "at least", relax.op.maximum, rest, 0)
@@ -331,6 +402,15 @@ def _split(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     return each[0] if len(each) == 1 else bb.normalize(relax.Tuple(each))
 
 
+def _top_k(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
+    x = node.only_first()
+    if int(node.attrs.get("axis", -1)) % len(x.shape) == x.axis:
+        raise node.refused()
+    both = bb.normalize(node.whole())
+    each = [tensors.standing(bb, field, x.axis, x.count, x.origin) for field in both.fields]
+    return bb.normalize(relax.Tuple(each))
+
+
 def _softmax(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     x = node.only_first()
     # Before opset 13, the sum is over all dimensions from the axis on.
@@ -406,11 +486,16 @@ def _one_after_another(
 
 
 def _reshape(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
-    x = node.only_first()
     wanted = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
     if wanted is None:
         raise node.refused()
-    sizes = [int(size) for size in wanted]
+    return _reshaped(tensors, bb, node, [int(size) for size in wanted])
+
+
+def _reshaped(
+    tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, sizes: list[int]
+) -> Any:
+    x = node.only_first()
     if not node.attrs.get("allowzero", 0):
         # A 0 stands for the size of the same dimension. That of the counted axis is the open one.
         for i, size in enumerate(sizes):
@@ -476,6 +561,7 @@ _RULES: Mapping[str, Callable[[CountedTensors, relax.BlockBuilder, Node], Any]] 
     "Softmax": _softmax,
     "Split": _split,
     "Squeeze": _squeeze,
+    "TopK": _top_k,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }

@@ -26,7 +26,7 @@ from ..lowering.static_shape import static_shape
 from ..models.external_weights import array_of, is_outside
 from .bounds import within_bounds
 from .classical import is_classical
-from .constants import check_constants, constant_array
+from .constants import check_constants
 from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import CONVERTED, convert
 from .counted_parts import CountedParts
@@ -256,13 +256,12 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _write_out(self, node: onnx.NodeProto) -> None:
         inputs = [self._nodes[name] if name else None for name in node.input]
         attrs = self._parse_attr(node.attribute)
-        # A branch may return a part with computed bounds only if a constant condition takes the
-        # branch.
-        takes_one = node.op_type == "If" and constant_array(inputs[0]) is not None
-        body = self._import_body if takes_one else self._import_whole_tensors
+        # `select` looks at the results of the branches of an `If`.
+        body = self._import_body if node.op_type == "If" else self._import_whole_tensors
         try:
             self._parts.check(inputs)
-            results = import_control_flow(self.bb, node, inputs, attrs, body)
+            select = self._parts.selected
+            results = import_control_flow(self.bb, node, inputs, attrs, body, select)
         except UnsupportedModelError as err:
             raise _cannot_import(node.name, node.op_type, err) from err
         for name, result in zip(node.output, results, strict=False):

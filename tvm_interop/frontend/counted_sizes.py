@@ -1,0 +1,200 @@
+"""Follows the numbers that a model computes from the sizes of counted tensors.
+
+PyTorch's exporter takes the size of a tensor by `Shape`, and gives it, perhaps limited by a
+constant, to `Expand`, `Reshape` or `TopK`. These operators need to know which count the number is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from .constants import constant_array
+from .counted import Counted, CountedTensors
+
+Numbers = np.ndarray[Any, Any]
+"""Sizes: an array of integers, and of variables for sizes that are counts."""
+
+
+class CountedSizes:
+    """The tensors of a model that hold sizes of counted tensors."""
+
+    def __init__(self, tensors: CountedTensors) -> None:
+        self._tensors = tensors
+        self._known: dict[relax.Var, Numbers] = {}
+
+    def of(self, value: Any) -> Numbers | None:
+        """Return the numbers of a tensor of sizes or of a constant; None for other tensors."""
+        if isinstance(value, relax.Var):
+            return self._known.get(value)
+        known = None if value is None else constant_array(value)
+        return None if known is None or known.size > 64 else known.astype(object)
+
+    def single(self, value: Any) -> relax.Var | None:
+        """Return the count that is the only element of a tensor of sizes, or None."""
+        numbers = self.of(value)
+        if numbers is None or numbers.size != 1:
+            return None
+        found = numbers.ravel()[0]
+        return found if isinstance(found, relax.Var) else None
+
+    def note(
+        self, bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any],
+        result: Any,
+    ) -> Any:
+        """Remember the numbers of `result`, if they follow from those of the inputs.
+
+        Returns
+        -------
+        `result`, a variable for it, or a constant if no number is a count.
+        """
+        numbers = self._numbers(bb, op_type, inputs, attrs)
+        if numbers is None:
+            return result
+        result = bb.normalize(result)
+        if not any(isinstance(each, relax.Var) for each in numbers.ravel()):
+            dtype = str(result.ty.dtype)
+            return relax.const(numbers.astype(dtype), dtype)
+        variable = bb.emit(result)
+        self._known[variable] = numbers
+        return variable
+
+    def _numbers(
+        self, bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any]
+    ) -> Numbers | None:
+        if op_type == "Shape":
+            counted = self._tensors.of(inputs[0])
+            if counted is None:
+                return None
+            sizes = np.array([*counted.shape, None], object)[:-1]
+            sizes[counted.axis] = counted.count
+            return sizes[slice(attrs.get("start"), attrs.get("end"))]
+        rule = _RULES.get(op_type)
+        if rule is None or not any(value in self._known for value in inputs if _is_var(value)):
+            return None
+        given = [self.of(value) for value in inputs]
+        if any(n is None and value is not None for n, value in zip(given, inputs, strict=True)):
+            return None
+        if op_type in ("Min", "ReduceMin"):
+            return self._least(bb, op_type, given, attrs)
+        return rule(given, attrs)
+
+    def _least(
+        self, bb: relax.BlockBuilder, op_type: str, given: Any, attrs: Mapping[str, Any]
+    ) -> Numbers | None:
+        """The smaller one of a count and a constant."""
+        values = given if op_type == "Min" else given[:1]
+        every = [each for numbers in values for each in numbers.ravel()]
+        counts = [each for each in every if isinstance(each, relax.Var)]
+        others = [int(each) for each in every if not isinstance(each, relax.Var)]
+        if len(counts) != 1 or not others or min(others) < 1:
+            return None
+        ranks = {numbers.ndim for numbers in values}
+        if op_type == "Min" and any(numbers.size != 1 for numbers in values):
+            return None
+        least = self._tensors.at_most(bb, counts[0], min(others))
+        kept = op_type == "Min" and max(ranks) or op_type != "Min" and attrs.get("keepdims", 1)
+        made = np.empty(1, object)
+        made[0] = least
+        return made if kept else made.reshape(())
+
+
+def _is_var(value: Any) -> bool:
+    return isinstance(value, relax.Var)
+
+
+def _gathered(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
+    data, index = given
+    if data.ndim != 1 or any(isinstance(each, relax.Var) for each in index.ravel()):
+        return None
+    return np.asarray(data[index.astype(np.int64)], object)
+
+
+def _sliced(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
+    if len(given) < 3 or given[0].ndim != 1 or (len(given) > 4 and given[4] is not None):
+        return None
+    start, end = (int(each.item()) for each in given[1:3])
+    made: Numbers = given[0][start : min(end, len(given[0]))]
+    return made
+
+
+def _joined(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
+    return np.concatenate(given) if all(each.ndim == 1 for each in given) else None
+
+
+def _flat(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
+    """A tensor with one element becomes one with one dimension."""
+    return given[0].reshape(1) if given[0].size == 1 else None
+
+
+def _without_dimensions(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
+    return given[0].reshape(()) if given[0].shape == (1,) else None
+
+
+def _same(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
+    return given[0] if len(given) == 1 else None
+
+
+_RULES: Mapping[str, Callable[[Any, Mapping[str, Any]], Numbers | None]] = {
+    "Cast": _same,
+    "Concat": _joined,
+    "Gather": _gathered,
+    "Identity": _same,
+    "Max": _same,
+    "Min": _same,
+    "ReduceMin": _same,
+    "Reshape": lambda given, attrs: _flat(given, attrs) if given[1].tolist() in ([1], [-1]) else None,
+    "Slice": _sliced,
+    "Squeeze": _without_dimensions,
+    "Unsqueeze": lambda given, attrs: _flat(given, attrs) if given[0].ndim == 0 else None,
+}
+
+
+def filled(
+    tensors: CountedTensors, bb: relax.BlockBuilder, value: Any, sizes: Numbers, origin: str
+) -> Any:
+    """Return the result of a `ConstantOfShape` of which one size is a count; None if it is unknown.
+
+    Parameters
+    ----------
+    value: the constant, an array with one element.
+    """
+    one = relax.const(value.reshape(()), str(value.dtype))
+    return expanded(tensors, bb, one, sizes, origin)
+
+
+def expanded(
+    tensors: CountedTensors, bb: relax.BlockBuilder, x: Any, sizes: Numbers, origin: str
+) -> Any:
+    """Return the result of an `Expand` to sizes of which one is a count; None if it is unknown."""
+    counted = tensors.of(x)
+    whole = x if counted is None else counted.whole
+    shape = tuple(int(size) for size in whole.ty.shape)
+    rank = max(len(shape), len(sizes))
+    own = [1] * (rank - len(shape)) + list(shape)
+    wanted = [1] * (rank - len(sizes)) + list(sizes)
+    axes = [i for i, size in enumerate(wanted) if isinstance(size, relax.Var)]
+    if len(axes) != 1:
+        return None
+    axis, count = axes[0], wanted[axes[0]]
+    wanted[axis] = tensors.most(count)
+    if counted is not None:
+        at = counted.axis + rank - len(shape)
+        if at != axis or not counted.count.same_as(count):
+            return None
+    elif own[axis] != 1:
+        return None
+    made = [size if size != 1 else had for size, had in zip(wanted, own, strict=True)]
+    if prod(made) == 0:
+        return None
+    wide = bb.emit(relax.op.broadcast_to(bb.emit(relax.op.reshape(whole, own)), made))
+    return tensors.standing(bb, wide, axis, count, origin)
+
+
+def same_count(first: Counted | None, count: Any) -> bool:
+    """Whether a counted tensor has a count."""
+    return first is not None and isinstance(count, relax.Var) and first.count.same_as(count)

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 
 ROOMS: Mapping[str, tuple[str, ...]] = {
     "_native": ("native_functions", "runtime_examples", "runtime_library", "threads"),
-    "artifact": ("artifact", "artifact_validation", "fuzz_oracle", "signature"),
+    "artifact": (
+        "artifact", "artifact_validation", "counted_artifact", "fuzz_oracle", "signature",
+    ),
     "benchmarks": (
         "explain_verdicts", "figures", "gpu_table", "gpu_visit", "harness", "learned_benchmark",
         "operator_profile",

@@ -139,11 +139,13 @@ _USES = {
         "r = Gather <axis = 0> (x, none)  m = Greater(r, zero)  z = Compress <axis = 1> (y, m)",
     ),
     "Compress of all": (
-        "float[a] z", "l = Reshape(x, flat)  m = Greater(l, zero)  z = Compress (y, m)"
+        "float[a] z",
+        "l = Reshape(x, flat)  m = Greater(l, zero)  z = Compress (y, m)",
     ),
     "Compress of counted rows": (
         "float[a, 4] z",
-        "c = Gather <axis = 1> (rows, none)  m = Greater(c, zero)  z = Compress <axis = 0> (rows, m)",
+        "c = Gather <axis = 1> (rows, none)  m = Greater(c, zero)"
+        " z = Compress <axis = 0> (rows, m)",
     ),
     "indices counted twice": (
         "float[a, 4] z, int64[b] w",
@@ -151,7 +153,8 @@ _USES = {
         " w = Squeeze(n, first)  z = Gather <axis = 0> (rows, w)",
     ),
     "indices from the end": (
-        "float[a, 4] z", "n = Neg(index)  l = Constant <value = int64 {1}> ()"
+        "float[a, 4] z",
+        "n = Neg(index)  l = Constant <value = int64 {1}> ()"
         " s = Shape(rows)  g = Gather(s, none)  o = Sub(index, index)  e = Sub(o, l)"
         " z = Gather <axis = 0> (rows, e)",
     ),
@@ -160,23 +163,24 @@ _USES = {
         "float[a, 4] z",
         "e = Constant <value_ints = [9223372036854775807]> ()  z = Slice(rows, second, e, first)",
     ),
-    "columns": (
-        "float[a, 2] z, float[a, 2] w", "z, w = Split <axis = 1> (rows, halves)"
-    ),
+    "columns": ("float[a, 2] z, float[a, 2] w", "z, w = Split <axis = 1> (rows, halves)"),
     "elements": ("float[a] z", "z = Reshape(rows, flat)"),
     "pairs by rows": (
-        "float[a, 2, 2] z", "s = Constant <value_ints = [0, 2, 2]> ()  z = Reshape(rows, s)"
+        "float[a, 2, 2] z",
+        "s = Constant <value_ints = [0, 2, 2]> ()  z = Reshape(rows, s)",
     ),
     "pairs": ("float[a, 2] z", "z = Reshape(rows, pairs)"),
     "one after another": (
-        "float[a, 4] z", "t = Slice(rows, first, three, first)  z = Concat <axis = 0> (t, x, rows)"
+        "float[a, 4] z",
+        "t = Slice(rows, first, three, first)  z = Concat <axis = 0> (t, x, rows)",
     ),
     "side by side": ("float[a, 8] z", "n = Neg(rows)  z = Concat <axis = 1> (rows, n)"),
     "columns first": ("float[4, a] z", "z = Transpose <perm = [1, 0]> (rows)"),
     "products": ("float[a, 2] z", "z = MatMul(rows, matrix)"),
     "sums of rows": ("float[a] z", "z = ReduceSum <keepdims = 0> (rows, second)"),
     "the best of each row": (
-        "float[a, 1] z, int64[a, 1] w", "z, w = TopK <axis = 1> (rows, second)"
+        "float[a, 1] z, int64[a, 1] w",
+        "z, w = TopK <axis = 1> (rows, second)",
     ),
     "the best rows": (
         "float[a] z, int64[a] w",
@@ -243,8 +247,9 @@ def _feeds(inputs: Any) -> list[dict[str, np.ndarray]]:
     return given
 
 
+@pytest.mark.usefixtures("poison")
 @pytest.mark.parametrize("use", _USES)
-def test_an_operator_reads_counted_rows(use: str, poison: list[int]) -> None:
+def test_an_operator_reads_counted_rows(use: str) -> None:
     model = _model(*_USES[use])
     module = _module(model)
     session = onnxruntime.InferenceSession(model.SerializeToString())
@@ -299,7 +304,8 @@ def test_what_may_read_rows_beyond_the_count_is_refused(use: str) -> None:
         load_model(_model("float[a, b] z", _REFUSED[use]))
 
 
-def test_boxes_that_are_counted_themselves(poison: list[int]) -> None:
+@pytest.mark.usefixtures("poison")
+def test_boxes_that_are_counted_themselves() -> None:
     """torchvision takes the boxes with a high score before it suppresses others."""
     net = Net()
     boxes, scores = net.input("boxes", [12, 4]), net.input("scores", [12])

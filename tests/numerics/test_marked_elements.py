@@ -113,13 +113,10 @@ def test_values_that_a_mask_lacks_are_not_a_number(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     "use",
     [
-        "z = Identity(taken)",
-        "z = ReduceSum(columns)",
         "z = ScatterND(w, places, taken)",
         "more = Expand(row, count)  z = ScatterND(x, places, more)",
         'z = ScatterND <reduction = "max"> (x, places, taken)',
         "z = Add(taken, row)",
-        "z = Concat <axis = 0> (taken, taken)",
         "other = Less(x, y)  o = NonZero(other)  p = Transpose <perm = [1, 0]> (o)"
         " z = ScatterND(x, p, taken)",
         "z = ScatterND(x, columns, taken)",
@@ -130,3 +127,29 @@ def test_other_uses_are_refused(use: str) -> None:
     text = "agraph (float[3, 4] x, float[3, 4] y, float[4] row, float[4, 4] w) => (float[n, k] z) {"
     with pytest.raises(UnsupportedModelError, match=r"depends on the numbers|`shape` is computed"):
         load_model(_model(text + _MASKED + use + "\n}"))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "z = Identity(taken)",
+        "z = ReduceSum(columns)",
+        "z = Concat <axis = 0> (taken, taken)",
+        "w = Mul(taken, five)  z = Abs(w)",
+    ],
+)
+def test_elements_that_are_moved_together(use: str) -> None:
+    """An operator that cannot read the mask reads the elements, followed by others."""
+    text = "agraph (float[3, 4] x, float[3, 4] y) => (" + (
+        "int64[a, b] z) {" if "columns" in use else "float[n] z) {"
+    )
+    model = _model(text + _MASKED + use + "\n}")
+    module = GraphModule(compile_model(model, scheduler="sequential", time_budget=0))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    rng = np.random.default_rng(0)
+    for shift in (-9, 0, 9):
+        x, y = (rng.standard_normal((3, 4)).astype(np.float32) for _ in range(2))
+        x += np.float32(shift)
+        (want,) = session.run(None, {"x": x, "y": y})
+        (got,) = module(x, y)
+        np.testing.assert_array_equal(got.numpy(), want)

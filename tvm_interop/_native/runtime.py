@@ -244,7 +244,7 @@ class NativeModelInstance:
             ctypes.cast(self._outputs, ctypes.c_void_p),
         )
         self._run = self._library.tvi_run
-        self._run_arguments = self._arguments
+        self._run_arguments: tuple[Any, ...] = self._arguments
         if model.counted_axes:
             self._run = self._library.tvi_run_counted
             sizes = ctypes.cast(self.sizes, ctypes.c_void_p)

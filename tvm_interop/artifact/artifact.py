@@ -11,7 +11,8 @@ The file is a tar file with these members:
 
 A model can be compiled for several shapes of its inputs. The file then has version 3, or version 4
 if the shapes are batch sizes, or version 5 if the shapes stand for ranges of sizes. A file has
-version 6 if the sizes of outputs depend on numbers. Any other file for one shape has version 2. Each further shape has its own copy of all members but the weights,
+version 6 if the sizes of outputs depend on numbers. Any other file for one shape has version 2.
+Each further shape has its own copy of all members but the weights,
 in `shapes/1/`, `shapes/2/`, ...; all shapes share one block of weights. Files of version 1 have
 `weights.npz` in place of `weights.bin`.
 

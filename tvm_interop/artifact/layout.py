@@ -81,6 +81,4 @@ def check_counted(manifest: Manifest, plans: Sequence[Plan]) -> None:
                     "does not exist"
                 )
             if (size.dtype, size.shape) != ("int64", (1,)):
-                raise ArtifactError(
-                    f"`{size.name}` is the size of an output, and is not one int64"
-                )
+                raise ArtifactError(f"`{size.name}` is the size of an output, and is not one int64")

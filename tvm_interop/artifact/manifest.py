@@ -376,7 +376,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _LEFT_OUT_IF_EMPTY = (
-    "batch_sizes", "counted", "gpu_kernels", "kernel_check", "merge_check", "not_tried", "precision",
+    "batch_sizes", "counted", "gpu_kernels", "kernel_check", "merge_check", "not_tried",
+    "precision",
     "program_check", "quantised", "row_sizes", "unaligned_inputs",
 )  # fmt: skip
 

@@ -89,4 +89,3 @@ class CountedOutputs:
                 f"the size of output `{port.name}` depends on numbers, so it cannot {what}: take "
                 "it with `get_output` after the run"
             )
-

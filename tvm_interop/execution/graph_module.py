@@ -235,8 +235,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         places = {self._output_position(key): out for key, out in outputs.items()}
         here = [i for i, out in places.items() if not is_beside(out, self._instance)]
         self._set_all(inputs)
-        wanted = range(len(self._instance.outputs)) if self._counted.axes else here
-        self._instance.run([self._instance.outputs[i].value for i in wanted])
+        self._instance.run([self._instance.outputs[i].value for i in here])
         self._count_run()
         for position, out in places.items():
             self._copied_output(position, out)
@@ -338,10 +337,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         return names.index(name) if name in names else -1
 
     def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-        """Return two mappings: the shapes and the dtypes of the outputs, by name.
-
-        A size that depends on numbers is the largest. `get_output` cuts the output to its size.
-        """
+        """Return two mappings: the largest shapes and the dtypes of the outputs, by name."""
         return info_of(self._current_outputs())
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
@@ -383,9 +379,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         """
         position = self._output_position(index)
         if isinstance(self._instance, DeviceInstance):
-            port = self._instance.outputs[position]
-            self._counted.refuse(port, position, "be viewed in the GPU's memory")
-            return self._instance.view(port.value)
+            self._counted.refuse(self._instance.outputs[position], position, "be viewed on the GPU")
+            return self._instance.view(self._instance.outputs[position].value)
         return self._read_output(position).view(HostTensor)
 
     def set_output_zero_copy(self, key: str | int, value: Any = None) -> np.ndarray:

@@ -161,7 +161,7 @@ class CountedTensors:
             mask = self._mask(bb, x, whole, counted)
         found, count = self.positions_of(bb, mask)
         strides = [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
-        rows = []
+        rows: list[relax.Var] = []
         for stride, size in zip(strides, shape, strict=True):
             row = found
             if stride > 1:
@@ -173,7 +173,7 @@ class CountedTensors:
         return self.standing(bb, columns, 1, count, origin)
 
     def _mask(self, bb: relax.BlockBuilder, x: Any, whole: Any, counted: Counted | None) -> Any:
-        """Return where the elements of a tensor are not 0; the same variable for the same tensor."""
+        """Return where a tensor is not 0; the same variable whenever the tensor is the same."""
         key = ("mask", x)
         if key not in self._counts:
             is_bool = str(whole.ty.dtype) == "bool"
@@ -246,6 +246,11 @@ class Node:
         if first is None or any(each is not None for each in self.found[1:]):
             raise self.refused()
         return first
+
+
+def shape_of(value: Any) -> tuple[int, ...] | None:
+    """Return the shape of a value if it is a tensor of static shape."""
+    return static_shape(getattr(value, "ty", None))
 
 
 def why_not(counted: Counted) -> str:

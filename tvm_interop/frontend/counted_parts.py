@@ -207,8 +207,9 @@ class CountedParts(MarkedElements):
             result = self.counted.places(bb, recipe.inputs[0], recipe.node)
         else:
             inputs = self._all_moved(bb, recipe.inputs)
+            name, op_type, _, attrs, compute = recipe
             result = with_counts(
-                self.counted, self._sizes, bb, recipe.node, recipe.op_type, inputs, recipe.attrs, recipe.compute
+                self.counted, self._sizes, bb, name, op_type, inputs, attrs, compute
             )
         if result not in self.counted:
             raise self._parts[value].why_not

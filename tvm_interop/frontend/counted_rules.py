@@ -6,7 +6,7 @@ largest size, and whatever numbers lie beyond the count. `counted` describes suc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -15,12 +15,12 @@ import onnx
 from tvm import relax
 
 from ..errors import UnsupportedModelError
-from ..lowering.static_shape import static_shape
-from .computed_parts import REDUCTIONS, Part, from_the_first, reduced_inside
+from .computed_parts import REDUCTIONS, Part, reduced_inside
 from .constants import constant_array
-from .counted import Counted, CountedTensors, Node, why_not
+from .counted import Counted, CountedTensors, Node, shape_of, why_not
+from .counted_joins import joined
+from .counted_makers import MAKERS
 from .counted_sizes import CountedSizes, expanded, filled
-from .non_max_suppression import suppressed
 from .reductions import reduced_axes
 from .top_k import import_top_k
 
@@ -61,7 +61,7 @@ def with_counts(
     """
     found = tuple(tensors.of(value) for value in inputs)
     node = Node(op_type, inputs, found, attrs, compute)
-    makes = _MAKERS.get(op_type)
+    makes = MAKERS.get(op_type)
     if makes is not None:
         return makes(tensors, bb, node, name)
     result = _of_sizes(tensors, sizes, bb, node, name)
@@ -75,10 +75,6 @@ def with_counts(
     if rule is None:
         raise node.refused()
     return rule(tensors, bb, node)
-
-
-def _shaped(value: Any) -> tuple[int, ...] | None:
-    return static_shape(getattr(value, "ty", None))
 
 
 # Nodes that read numbers that are counts.
@@ -99,9 +95,10 @@ def _of_sizes(
     if numbers is None:
         return None
     if node.op_type == "Expand":
-        if _shaped(node.inputs[0]) is None:
+        if shape_of(node.inputs[0]) is None:
             return None
-        return expanded(tensors, bb, node.inputs[0], numbers, name if first is None else first.origin)
+        origin = name if first is None else first.origin
+        return expanded(tensors, bb, node.inputs[0], numbers, origin)
     if first is None:
         return None
     if node.op_type == "Reshape":
@@ -131,77 +128,12 @@ def _best(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, number: r
     else:
         ends = np.iinfo(dtype)
         last = int(ends.min if is_largest else ends.max)
-    # Of equal elements the one with the lower index comes first, so those beyond the count are last.
+    # Of equal elements the one with the lower index comes first, so those beyond come last.
     filled = bb.emit(relax.op.where(x.inside_whole(bb), x.whole, relax.const(last, dtype)))
     most = relax.const(np.array([tensors.most(number)]), "int64")
     both = import_top_k(bb, [filled, most], node.attrs)
     each = [tensors.standing(bb, field, x.axis, number, x.origin) for field in both.fields]
     return bb.normalize(relax.Tuple(each))
-
-
-# Nodes that make counted tensors.
-
-
-def _non_max_suppression(
-    tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, name: str
-) -> Any:
-    boxes, scores = node.found[0], node.found[1]
-    others = node.found[2:]
-    given = [value if each is None else each.whole for value, each in zip(node.inputs, node.found)]
-    count = None
-    if any(each is not None for each in node.found):
-        # All boxes are counted, and the scores with them.
-        if boxes is None or scores is None or any(each is not None for each in others):
-            raise node.refused()
-        if not (boxes.axis == 1 and scores.axis == 2 and boxes.count.same_as(scores.count)):
-            raise node.refused()
-        count = boxes.count
-    rows, number = suppressed(bb, given, node.attrs, count)
-    return tensors.standing(bb, rows, 0, number, name)
-
-
-def _compress(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, name: str) -> Any:
-    x, condition = node.inputs
-    if constant_array(condition) is not None:
-        if node.found[0] is not None:
-            raise node.refused()
-        return None
-    data, chosen = node.found
-    whole = x if data is None else data.whole
-    shape = _shaped(whole)
-    if shape is None:
-        return None
-    if "axis" in node.attrs:
-        axis = int(node.attrs["axis"]) % len(shape)
-    elif data is not None and len(shape) > 1:
-        raise node.refused()
-    else:
-        axis, shape = 0, (prod(shape),)
-        whole = bb.emit(relax.op.reshape(whole, shape))
-    marks = condition if chosen is None else chosen.whole
-    length = (_shaped(marks) or (0,))[0]
-    if data is not None and data.axis != axis:
-        raise node.refused()
-    if chosen is not None or data is not None:
-        # Entries of the condition beyond its count, or beyond the rows, have no effect.
-        for each in (chosen, data):
-            if each is not None and length > each.most:
-                raise node.refused()
-            if each is not None:
-                index = relax.const(np.arange(length), "int64")
-                inside = bb.emit(relax.op.less(index, each.count))
-                marks = bb.emit(relax.op.logical_and(marks, inside))
-    if length > shape[axis]:
-        marks = bb.emit(relax.op.strided_slice(marks, [0], [0], [shape[axis]]))
-    if not shape[axis] or not length:
-        return None
-    places, count = tensors.positions_of(bb, marks)
-    return tensors.standing(
-        bb, relax.op.take(whole, places, axis, mode="clip"), axis, count, name
-    )
-
-
-_MAKERS = {"Compress": _compress, "NonMaxSuppression": _non_max_suppression}
 
 
 # Nodes that read them.
@@ -217,7 +149,7 @@ def _elementwise(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) ->
     for value, each in zip(node.inputs, node.found, strict=True):
         if value is None:
             continue
-        shape = _shaped(value)
+        shape = shape_of(value)
         if shape is None:
             raise node.refused()
         rank = max(rank, len(shape))
@@ -251,7 +183,7 @@ def _reduced(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any
 
 def _gather(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     data, indices = node.found
-    shape, places = _shaped(node.inputs[0]), _shaped(node.inputs[1])
+    shape, places = shape_of(node.inputs[0]), shape_of(node.inputs[1])
     if shape is None or places is None or 0 in shape:
         raise node.refused()
     axis = int(node.attrs.get("axis", 0)) % len(shape)
@@ -286,7 +218,7 @@ def _within(bb: relax.BlockBuilder, indices: Any, data: Counted) -> Any:
 
 def _gather_nd(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     data, indices = node.found
-    shape = _shaped(node.inputs[0])
+    shape = shape_of(node.inputs[0])
     if int(node.attrs.get("batch_dims", 0)) or indices is None:
         raise node.refused()
     if data is not None:
@@ -362,7 +294,7 @@ def _unsqueeze(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> A
     x = node.only_first()
     added = len(node.attrs.get("axes", ()))
     if len(node.inputs) > 1:
-        added = prod(_shaped(node.inputs[1]) or (0,))
+        added = prod(shape_of(node.inputs[1]) or (0,))
     rank = len(x.shape) + added
     axes = _axes(node, rank)
     if axes is None:
@@ -423,8 +355,8 @@ def _softmax(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any
 def _product(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     """Multiply rows by a matrix."""
     x = node.only_first()
-    matrix = _shaped(node.inputs[1])
-    others = [_shaped(value) for value in node.inputs[2:] if value is not None]
+    matrix = shape_of(node.inputs[1])
+    others = [shape_of(value) for value in node.inputs[2:] if value is not None]
     if matrix is None or len(matrix) != 2 or x.axis == len(x.shape) - 1:
         raise node.refused()
     if node.attrs.get("transA") or any(shape is None for shape in others):
@@ -434,57 +366,6 @@ def _product(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any
     return tensors.standing(bb, node.whole(), x.axis, x.count, x.origin)
 
 
-def _concat(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
-    first = node.first
-    axis = int(node.attrs.get("axis", 1)) % len(first.shape)
-    alike = [
-        each is not None and each.axis == first.axis and each.count.same_as(first.count)
-        for each in node.found
-    ]
-    if axis != first.axis:
-        if not all(alike):
-            raise node.refused()
-        return tensors.standing(bb, node.whole(), first.axis, first.count, first.origin)
-    return _one_after_another(tensors, bb, node, axis)
-
-
-def _one_after_another(
-    tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, axis: int
-) -> Any:
-    """Join rows along the counted axis, so that the rows that exist come first."""
-    whole: Any = None
-    count: Any = 0
-    most = 0
-    origin = node.first.origin
-    for value, each in zip(node.inputs, node.found, strict=True):
-        shape = _shaped(value)
-        if shape is None or (each is not None and each.axis != axis):
-            raise node.refused()
-        if not shape[axis]:
-            continue
-        rows, number = (value, shape[axis]) if each is None else (each.whole, each.count)
-        if whole is None:
-            whole, count, most = rows, number, shape[axis]
-            continue
-        joined = bb.emit(relax.op.concat([whole, rows], axis))
-        if not isinstance(count, int):
-            # Row r of the result is row r - count of the second tensor, unless r is below count.
-            index = relax.const(np.arange(most + shape[axis]), "int64")
-            is_first = bb.emit(relax.op.less(index, count))
-            later = bb.emit(relax.op.add(index, relax.const(most, "int64")))
-            later = bb.emit(relax.op.subtract(later, count))
-            last = relax.const(most + shape[axis] - 1, "int64")
-            later = bb.emit(relax.op.minimum(later, last))
-            places = bb.emit(relax.op.where(is_first, index, later))
-            joined = bb.emit(relax.op.take(joined, places, axis, mode="clip"))
-        whole, most = joined, most + shape[axis]
-        if isinstance(count, int) and isinstance(number, int):
-            count += number
-        else:
-            count = tensors.derived(bb, "sum", relax.op.add, count, number)
-    return tensors.standing(bb, whole, axis, count, origin)
-
-
 def _reshape(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     wanted = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
     if wanted is None:
@@ -492,9 +373,7 @@ def _reshape(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any
     return _reshaped(tensors, bb, node, [int(size) for size in wanted])
 
 
-def _reshaped(
-    tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, sizes: list[int]
-) -> Any:
+def _reshaped(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, sizes: list[int]) -> Any:
     x = node.only_first()
     if not node.attrs.get("allowzero", 0):
         # A 0 stands for the size of the same dimension. That of the counted axis is the open one.
@@ -545,7 +424,7 @@ def _non_zero(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> An
 
 
 _RULES: Mapping[str, Callable[[CountedTensors, relax.BlockBuilder, Node], Any]] = {
-    "Concat": _concat,
+    "Concat": joined,
     "Flatten": _flatten,
     "Gather": _gather,
     "GatherND": _gather_nd,

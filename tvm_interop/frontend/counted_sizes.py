@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from .constants import constant_array
-from .counted import Counted, CountedTensors
+from .counted import CountedTensors
 
 Numbers = np.ndarray[Any, Any]
 """Sizes: an array of integers, and of variables for sizes that are counts."""
@@ -43,7 +43,11 @@ class CountedSizes:
         return found if isinstance(found, relax.Var) else None
 
     def note(
-        self, bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any],
+        self,
+        bb: relax.BlockBuilder,
+        op_type: str,
+        inputs: Any,
+        attrs: Mapping[str, Any],
         result: Any,
     ) -> Any:
         """Remember the numbers of `result`, if they follow from those of the inputs.
@@ -97,7 +101,7 @@ class CountedSizes:
         if op_type == "Min" and any(numbers.size != 1 for numbers in values):
             return None
         least = self._tensors.at_most(bb, counts[0], min(others))
-        kept = op_type == "Min" and max(ranks) or op_type != "Min" and attrs.get("keepdims", 1)
+        kept = (op_type == "Min" and max(ranks)) or (op_type != "Min" and attrs.get("keepdims", 1))
         made = np.empty(1, object)
         made[0] = least
         return made if kept else made.reshape(())
@@ -126,9 +130,13 @@ def _joined(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
     return np.concatenate(given) if all(each.ndim == 1 for each in given) else None
 
 
-def _flat(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
-    """A tensor with one element becomes one with one dimension."""
-    return given[0].reshape(1) if given[0].size == 1 else None
+def _reshaped(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
+    is_flat = given[0].size == 1 and given[1].tolist() in ([1], [-1])
+    return given[0].reshape(1) if is_flat else None
+
+
+def _unsqueezed(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
+    return given[0].reshape(1) if given[0].ndim == 0 and given[0].size == 1 else None
 
 
 def _without_dimensions(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
@@ -147,10 +155,10 @@ _RULES: Mapping[str, Callable[[Any, Mapping[str, Any]], Numbers | None]] = {
     "Max": _same,
     "Min": _same,
     "ReduceMin": _same,
-    "Reshape": lambda given, attrs: _flat(given, attrs) if given[1].tolist() in ([1], [-1]) else None,
+    "Reshape": _reshaped,
     "Slice": _sliced,
     "Squeeze": _without_dimensions,
-    "Unsqueeze": lambda given, attrs: _flat(given, attrs) if given[0].ndim == 0 else None,
+    "Unsqueeze": _unsqueezed,
 }
 
 
@@ -193,8 +201,3 @@ def expanded(
         return None
     wide = bb.emit(relax.op.broadcast_to(bb.emit(relax.op.reshape(whole, own)), made))
     return tensors.standing(bb, wide, axis, count, origin)
-
-
-def same_count(first: Counted | None, count: Any) -> bool:
-    """Whether a counted tensor has a count."""
-    return first is not None and isinstance(count, relax.Var) and first.count.same_as(count)

@@ -245,9 +245,7 @@ class _Suppression:
                 tirx.IfThenElse(self._is_better(row, heap[row, child], heap[row, at]), swap, stop),
             ]
         )
-        return loops.in_turn(
-            [self._set(self._CHILD, at * 2 + 1), tirx.While(child < size, step)]
-        )
+        return loops.in_turn([self._set(self._CHILD, at * 2 + 1), tirx.While(child < size, step)])
 
     def _choose(self, row: Any) -> tirx.Stmt:
         """Take the best box from the heap, and keep it unless a chosen box overlaps it."""

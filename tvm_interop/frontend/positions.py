@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
-import numpy as np
 from tvm import relax, tirx
 
 from ..kernels import loops
@@ -24,7 +24,7 @@ def true_positions(bb: relax.BlockBuilder, mask: Any) -> tuple[relax.Var, relax.
     The positions in ascending order, int64 of shape (elements,), and their number, int64 of shape
     (1,). The positions beyond the number are 0.
     """
-    size = int(np.prod(static_shape(mask.ty), dtype=np.int64))
+    size = prod(static_shape(mask.ty) or ())
     flat = bb.emit(relax.op.reshape(mask, (size,)))
     kernel = bb.add_func(positions_kernel(size), "true_positions")
     types = [relax.TensorType((length,), "int64") for length in (size, 1)]

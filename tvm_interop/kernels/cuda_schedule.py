@@ -41,8 +41,8 @@ class DefaultCUDASchedule:
     threads, such as the position of a maximum, are scheduled by `short_sums`, however long they
     are. Kernels that no rule fits get dlight's fallback, which uses one thread for each element.
 
-    A kernel that is marked as scheduled stays unchanged. The module given is not changed. Equal
-    kernels get equal schedules.
+    A kernel that is marked as scheduled stays unchanged. If it names no threads, one thread runs
+    it. The module given is not changed. Equal kernels get equal schedules.
 
     Parameters
     ----------
@@ -59,9 +59,45 @@ class DefaultCUDASchedule:
         target = tvm.target.Target(self._target) if self._target else tvm.target.Target.current()
         scheduled = mod.clone()
         for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc) and SCHEDULED not in (func.attrs or {}):
+            if not isinstance(func, tirx.PrimFunc):
+                continue
+            if SCHEDULED not in (func.attrs or {}):
                 scheduled.update_func(var, schedule_kernel(func, target, var.name_hint))
+            elif not _has_threads(func):
+                scheduled.update_func(var, on_one_thread(func))
         return scheduled
+
+
+def _has_threads(func: tirx.PrimFunc) -> bool:
+    """Whether a kernel says which of its loops are threads of a GPU."""
+    found: list[bool] = []
+
+    def note(loop: tirx.For) -> None:
+        found.append(loop.kind == tirx.ForKind.THREAD_BINDING)
+
+    tvm_ffi.structural_walk(func.body, [(tirx.For, note)])
+    return any(found)
+
+
+def on_one_thread(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a kernel whose loops are written by hand, so that one thread of a GPU runs it.
+
+    Without a thread, TVM would make a function of the host, which cannot read the GPU's memory.
+    """
+    block = func.body.block
+    thread, extent = tirx.Var("thread", "int32"), tirx.const(1, "int32")
+    tag = tirx.IterVar(tvm.ir.Range(0, 1), thread, tirx.IterVar.ThreadIndex, "threadIdx.x")
+    zero = tirx.const(0, "int32")
+    body = tirx.For(thread, zero, extent, tirx.ForKind.THREAD_BINDING, block.body, tag)
+    whole = s_tir.SBlock(
+        block.iter_vars,
+        block.reads,
+        block.writes,
+        block.name_hint,
+        body,
+        alloc_buffers=block.alloc_buffers,
+    )
+    return func.with_body(s_tir.SBlockRealize([], True, whole))
 
 
 def schedule_kernel(func: tirx.PrimFunc, target: Any, name: str = "kernel") -> tirx.PrimFunc:

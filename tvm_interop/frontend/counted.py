@@ -154,8 +154,8 @@ class CountedTensors:
         counted = self.of(x)
         whole = x if counted is None else counted.whole
         shape = static_shape(getattr(whole, "ty", None))
-        if not shape:
-            raise UnsupportedModelError("its input must have dimensions of known sizes")
+        if not shape or 0 in shape:
+            raise UnsupportedModelError("its input must have dimensions of known sizes above 0")
         mask = whole
         if counted is not None or str(whole.ty.dtype) != "bool":
             mask = self._mask(bb, x, whole, counted)

@@ -152,6 +152,18 @@ _USES = {
         "c = Gather <axis = 1> (rows, none)  m = Greater(c, zero)  n = NonZero(m)"
         " w = Squeeze(n, first)  z = Gather <axis = 0> (rows, w)",
     ),
+    "rows of counted rows": (
+        "float[a, 4] z",
+        "c = Gather <axis = 1> (rows, none)  m = Greater(c, zero)  n = NonZero(m)"
+        " t = Transpose <perm = [1, 0]> (n)  z = GatherND(rows, t)",
+    ),
+    "an If with two sizes": (
+        "float[a, 4] z",
+        "m = Less(column, zero)  n = NonZero(m)  i = Squeeze(n, first)"
+        " o = Gather <axis = 0> (y, i)  p = ReduceMax <keepdims = 0> (x)  c = Less(p, zero)"
+        " z = If (c) <then_branch = t () => (float[b, 4] t) { t = Neg(o) },"
+        " else_branch = e () => (float[d, 4] e) { e = Abs(rows) }>",
+    ),
     "indices from the end": (
         "float[a, 4] z",
         "n = Neg(index)  l = Constant <value = int64 {1}> ()"
@@ -286,6 +298,9 @@ _REFUSED = {
     "rows as columns": "t = Transpose <perm = [1, 0]> (rows)  z = Concat <axis = 1> (t, rows)",
     "two counts": "r = Gather <axis = 0> (x, none)  m = Greater(r, zero)  n = NonZero(m)"
     " i = Squeeze(n, first)  z = Gather <axis = 1> (rows, i)",
+    "boxes without their scores": "f = Gather <axis = 0> (x, index)"
+    " b = Unsqueeze(f, first)  s = Constant <value_ints = [1, 1, 8]> ()"
+    " l = Reshape(column, s)  z = NonMaxSuppression(b, l, three)",
     "a cumulative sum": "z = CumSum(rows, none)",
     "padding": "p = Constant <value_ints = [0, 0, 1, 0]> ()  z = Pad(rows, p)",
     "the largest row": "z = ArgMax <axis = 0> (rows)",

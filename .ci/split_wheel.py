@@ -36,6 +36,7 @@ FILES = (
     "execution/arrays.py",
     "execution/benchmark.py",
     "execution/bound_memory.py",
+    "execution/counted_outputs.py",
     "execution/graph_module.py",
     "execution/inputs.py",
     "execution/instance.py",

@@ -87,13 +87,12 @@ def test_rows_are_taken_where_a_constant_is_true(condition: list[int], axis: int
     checked(net.model(net.op("Neg", ["rows"], "y"), check=False))
 
 
-def test_a_condition_that_is_computed_is_refused_by_its_name() -> None:
+def test_rows_are_taken_where_a_computed_condition_is_true() -> None:
     net = Net()
     net.input("x", (ROWS, COLUMNS))
-    condition = net.input("kept", (ROWS,), onnx.TensorProto.BOOL)
-    made = net.model(net.op("Compress", ["x", condition], "y", axis=0), check=False)
-    with pytest.raises(UnsupportedModelError, match="its input `condition` is computed"):
-        load_model(made)
+    least = net.op("ReduceMin", ["x"], "least", axes=[1], keepdims=0)
+    kept = net.op("Greater", [least, net.constant(np.float32(-1))], "kept")
+    checked(net.model(net.op("Compress", ["x", kept], "y", axis=0), check=False))
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])

@@ -119,13 +119,18 @@ def test_shares_that_are_not_all_there() -> None:
 
 def test_shares_of_a_librarys_kernel() -> None:
     """Only some kernels of libraries have shares, and all shares have the same description."""
-    shapes = ((4, 600), (600, 128), (4, 128))
-    plain = library_op(op="matmul", shapes=shapes, layouts=("plain",) * 3)
-    rows = as_row_matmul(plain)
+
+    def product(rows: int) -> LibraryOp:
+        shapes = ((rows, 600), (600, 128), (rows, 128))
+        return library_op(op="matmul", shapes=shapes, layouts=("plain",) * 3)
+
+    plain = product(4)
+    rows, row = as_row_matmul(plain), as_row_matmul(product(1))
     assert rows is not None
+    assert row is not None
 
     def plan_of(*ops: LibraryOp) -> Plan:
-        values = [Value(f"v{i}", shape, "float32") for i, shape in enumerate(shapes)]
+        values = [Value(f"v{i}", shape, "float32") for i, shape in enumerate(rows.shapes)]
         operators = [
             Operator(f"P[{i + 1}/2]", "p", (0, 1), (2,), op, "onednn", share=(i, 2), whole="P")
             for i, op in enumerate(ops)
@@ -142,6 +147,8 @@ def test_shares_of_a_librarys_kernel() -> None:
     refused(changed(plan, "P[2/2]", library=None), no_shares)
     first = changed(plan, "P[1/2]", description=plain)
     refused(changed(first, "P[2/2]", description=plain), no_shares)
+    first = changed(plan, "P[1/2]", description=row)
+    refused(changed(first, "P[2/2]", description=row), no_shares)
 
 
 def test_one_operator_that_says_it_is_a_share() -> None:

@@ -244,11 +244,10 @@ class NativeModelInstance:
             ctypes.cast(self._outputs, ctypes.c_void_p),
         )
         self._run = self._library.tvi_run
-        self._run_arguments: tuple[Any, ...] = self._arguments
+        self._sizes: tuple[Any, ...] = ()  # A further argument of `_run`, if there is one.
         if model.counted_axes:
             self._run = self._library.tvi_run_counted
-            sizes = ctypes.cast(self.sizes, ctypes.c_void_p)
-            self._run_arguments = (*self._arguments, sizes)
+            self._sizes = (ctypes.cast(self.sizes, ctypes.c_void_p),)
 
     def __del__(self) -> None:
         if self._handle:
@@ -311,8 +310,7 @@ class NativeModelInstance:
                 copy[i] = address
             lent.append(copy)
         with GATE:
-            rest = self._run_arguments[3:]
-            status = self._run(self._handle, *map(ctypes.byref, lent), *rest)
+            status = self._run(self._handle, *map(ctypes.byref, lent), *self._sizes)
         if status != 0:
             _check(status)
 
@@ -325,7 +323,7 @@ class NativeModelInstance:
             An operator failed (the message names it), or another thread is in `run`.
         """
         with GATE:
-            status = self._run(*self._run_arguments)
+            status = self._run(*self._arguments, *self._sizes)
         if status != 0:
             _check(status)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import relax
@@ -204,24 +204,41 @@ class CountedTensors:
         return counts, triples
 
 
+class ImportedNode(NamedTuple):
+    """A node of the model that is being imported.
+
+    Attributes
+    ----------
+    name: the node in words.
+    op_type: its operator.
+    inputs: its inputs.
+    attrs: its attributes.
+    compute: computes the node for other inputs.
+    """
+
+    name: str
+    op_type: str
+    inputs: Any
+    attrs: Mapping[str, Any]
+    compute: Compute
+
+
 @dataclass(frozen=True)
 class Node:
     """A node that reads counted tensors.
 
     Attributes
     ----------
-    op_type: its operator.
-    inputs: its inputs.
+    name, op_type, inputs, attrs, compute: as in `ImportedNode`.
     found: for each input, the counted tensor, or None.
-    attrs: its attributes.
-    compute: computes the node for other inputs.
     """
 
+    name: str
     op_type: str
     inputs: Any
-    found: tuple[Counted | None, ...]
     attrs: Mapping[str, Any]
     compute: Compute
+    found: tuple[Counted | None, ...]
 
     @property
     def first(self) -> Counted:

@@ -16,9 +16,7 @@ from .counted import CountedTensors, Node, shape_of
 from .non_max_suppression import suppressed
 
 
-def _non_max_suppression(
-    tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, name: str
-) -> Any:
+def _non_max_suppression(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     boxes, scores = node.found[0], node.found[1]
     others = node.found[2:]
     pairs = zip(node.inputs, node.found, strict=True)
@@ -32,10 +30,10 @@ def _non_max_suppression(
             raise node.refused()
         count = boxes.count
     rows, number = suppressed(bb, given, node.attrs, count)
-    return tensors.standing(bb, rows, 0, number, name)
+    return tensors.standing(bb, rows, 0, number, node.name)
 
 
-def _compress(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, name: str) -> Any:
+def _compress(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     x, condition = node.inputs
     if constant_array(condition) is not None:
         if node.found[0] is not None:
@@ -71,7 +69,8 @@ def _compress(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, name:
     if not shape[axis] or not length:
         return None
     places, count = tensors.positions_of(bb, marks)
-    return tensors.standing(bb, relax.op.take(whole, places, axis, mode="clip"), axis, count, name)
+    taken = relax.op.take(whole, places, axis, mode="clip")
+    return tensors.standing(bb, taken, axis, count, node.name)
 
 
 MAKERS = {"Compress": _compress, "NonMaxSuppression": _non_max_suppression}

@@ -8,28 +8,18 @@ elements in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
-from .counted import CountedTensors, why_not
+from .counted import CountedTensors, ImportedNode, why_not
 from .counted_rules import with_counts
 from .counted_sizes import CountedSizes
 from .marked_elements import MarkedElements
-
-
-class _Recipe(NamedTuple):
-    """How a node computed a tensor that is kept whole."""
-
-    node: str
-    op_type: str
-    inputs: Any
-    attrs: Mapping[str, Any]
-    compute: Callable[[Any], Any]
 
 
 class CountedParts(MarkedElements):
@@ -44,7 +34,8 @@ class CountedParts(MarkedElements):
         super().__init__()
         self.counted = CountedTensors()
         self._sizes = CountedSizes(self.counted)
-        self._recipes: dict[relax.Var, _Recipe] = {}
+        # How the tensors that are kept whole were computed.
+        self._recipes: dict[relax.Var, ImportedNode] = {}
         self._moved: dict[relax.Var, Any] = {}
 
     def has_static_shape(self, value: Any) -> bool:
@@ -67,47 +58,33 @@ class CountedParts(MarkedElements):
         maker = makers.get(op_type)
         return None if maker is None else maker(bb, inputs, error)
 
-    def computed(
-        self,
-        bb: relax.BlockBuilder,
-        node: str,
-        op_type: str,
-        inputs: Any,
-        attrs: Mapping[str, Any],
-        compute: Callable[[Any], Any],
-    ) -> Any:
+    def computed(self, bb: relax.BlockBuilder, node: ImportedNode) -> Any:
         """Return the result of a node.
-
-        Parameters
-        ----------
-        node: the node in words.
-        compute: computes the node for other inputs.
 
         Raises
         ------
         UnsupportedModelError
             The node cannot read a tensor whose size depends on numbers.
         """
-        given = inputs
-        if any(value in self.counted for value in inputs):
-            given = self._all_moved(bb, inputs)
-        result = with_counts(self.counted, self._sizes, bb, node, op_type, given, attrs, compute)
+        given = node
+        if any(value in self.counted for value in node.inputs):
+            given = self._moved_inputs(bb, node)
+        result = with_counts(self.counted, self._sizes, bb, given)
         if result is not None:
-            return self._sizes.note(bb, op_type, given, attrs, result)
+            return self._sizes.note(bb, given, result)
         try:
-            result = self.result(bb, op_type, inputs, attrs, compute)
+            result = self.result(bb, node.op_type, node.inputs, node.attrs, node.compute)
             if result is None:
-                result = compute(inputs)
+                result = node.compute(node.inputs)
         except UnsupportedModelError:
-            moved = self._counted_result(bb, node, op_type, inputs, attrs, compute)
+            moved = self._counted_result(bb, node)
             if moved is None:
                 raise
             return moved
         if result in self:
-            self._recipes.setdefault(result, _Recipe(node, op_type, inputs, attrs, compute))
+            self._recipes.setdefault(result, node)
             return result
-        given = self._known_to_sizes(bb, op_type, inputs)
-        return self._sizes.note(bb, op_type, given, attrs, result)
+        return self._sizes.note(bb, self._known_to_sizes(bb, node), result)
 
     def outputs(self, bb: relax.BlockBuilder, values: Sequence[Any]) -> list[Any]:
         """Return the outputs of the model; those that were kept whole have counts.
@@ -153,38 +130,32 @@ class CountedParts(MarkedElements):
         whole = wholes[0] if wholes[0].same_as(wholes[1]) else relax.op.where(condition, *wholes)
         return self.counted.standing(bb, whole, first.axis, count, first.origin)
 
-    def _known_to_sizes(self, bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
-        """Return the inputs of a `Shape` with counts in place of masks.
+    def _known_to_sizes(self, bb: relax.BlockBuilder, node: ImportedNode) -> ImportedNode:
+        """Return a `Shape` that reads counts in place of masks, and any other node as it is.
 
         Lowering removes the operators that compute a count which nothing reads.
         """
-        if op_type != "Shape" or not any(value in self for value in inputs):
-            return inputs
+        if node.op_type != "Shape" or not any(value in self for value in node.inputs):
+            return node
         try:
-            return self._all_moved(bb, inputs)
+            return self._moved_inputs(bb, node)
         except UnsupportedModelError:
-            return inputs
+            return node
 
-    def _counted_result(
-        self,
-        bb: relax.BlockBuilder,
-        node: str,
-        op_type: str,
-        inputs: Any,
-        attrs: Mapping[str, Any],
-        compute: Callable[[Any], Any],
-    ) -> Any:
+    def _counted_result(self, bb: relax.BlockBuilder, node: ImportedNode) -> Any:
         """Return the result of a node with counts in place of masks; None if that fails."""
-        if not any(value in self for value in inputs):
+        if not any(value in self for value in node.inputs):
             return None
         try:
-            moved = self._all_moved(bb, inputs)
-            result = with_counts(
-                self.counted, self._sizes, bb, node, op_type, moved, attrs, compute
-            )
+            moved = self._moved_inputs(bb, node)
+            result = with_counts(self.counted, self._sizes, bb, moved)
         except UnsupportedModelError:
             return None
-        return None if result is None else self._sizes.note(bb, op_type, moved, attrs, result)
+        return None if result is None else self._sizes.note(bb, moved, result)
+
+    def _moved_inputs(self, bb: relax.BlockBuilder, node: ImportedNode) -> ImportedNode:
+        """Return a node that reads counts in place of masks."""
+        return node._replace(inputs=self._all_moved(bb, node.inputs))
 
     def _all_moved(self, bb: relax.BlockBuilder, values: Any) -> Any:
         moved = [self._with_count(bb, value) if value in self else value for value in values]
@@ -204,13 +175,9 @@ class CountedParts(MarkedElements):
         if recipe is None:
             raise self._parts[value].why_not
         if recipe.op_type == "NonZero":
-            result = self.counted.places(bb, recipe.inputs[0], recipe.node)
+            result = self.counted.places(bb, recipe.inputs[0], recipe.name)
         else:
-            inputs = self._all_moved(bb, recipe.inputs)
-            name, op_type, _, attrs, compute = recipe
-            result = with_counts(
-                self.counted, self._sizes, bb, name, op_type, inputs, attrs, compute
-            )
+            result = with_counts(self.counted, self._sizes, bb, self._moved_inputs(bb, recipe))
         if result not in self.counted:
             raise self._parts[value].why_not
         self._moved[value] = result

@@ -17,7 +17,7 @@ from tvm import relax
 from ..errors import UnsupportedModelError
 from .computed_parts import REDUCTIONS, Part, reduced_inside
 from .constants import constant_array
-from .counted import Counted, CountedTensors, Node, shape_of, why_not
+from .counted import Counted, CountedTensors, ImportedNode, Node, shape_of, why_not
 from .counted_joins import joined
 from .counted_makers import MAKERS
 from .counted_sizes import CountedSizes, expanded, filled
@@ -40,31 +40,26 @@ def with_counts(
     tensors: CountedTensors,
     sizes: CountedSizes,
     bb: relax.BlockBuilder,
-    name: str,
-    op_type: str,
-    inputs: Any,
-    attrs: Mapping[str, Any],
-    compute: Callable[[Any], Any],
+    imported: ImportedNode,
 ) -> Any:
     """Return the result of a node that reads or makes a counted tensor; None for other nodes.
 
     Parameters
     ----------
     sizes: the tensors that hold sizes of counted tensors.
-    name: the node in words.
-    compute: computes the node for other inputs.
 
     Raises
     ------
     UnsupportedModelError
         The node cannot read such a tensor.
     """
-    found = tuple(tensors.of(value) for value in inputs)
-    node = Node(op_type, inputs, found, attrs, compute)
+    op_type = imported.op_type
+    found = tuple(tensors.of(value) for value in imported.inputs)
+    node = Node(*imported, found)
     makes = MAKERS.get(op_type)
     if makes is not None:
-        return makes(tensors, bb, node, name)
-    result = _of_sizes(tensors, sizes, bb, node, name)
+        return makes(tensors, bb, node)
+    result = _of_sizes(tensors, sizes, bb, node)
     if result is not None or all(each is None for each in found):
         return result
     if op_type in _ELEMENTWISE:
@@ -81,14 +76,14 @@ def with_counts(
 
 
 def _of_sizes(
-    tensors: CountedTensors, sizes: CountedSizes, bb: relax.BlockBuilder, node: Node, name: str
+    tensors: CountedTensors, sizes: CountedSizes, bb: relax.BlockBuilder, node: Node
 ) -> Any:
     """Return the result of a node that reads a count, or sizes with one count; None for others."""
     if node.op_type == "ConstantOfShape":
         shape = sizes.of(node.inputs[0])
         given = node.attrs.get("value")
         value = np.zeros(1, np.float32) if given is None else onnx.numpy_helper.to_array(given)
-        return None if shape is None else filled(tensors, bb, value, shape, name)
+        return None if shape is None else filled(tensors, bb, value, shape, node.name)
     if node.op_type not in ("Expand", "Reshape", "TopK") or len(node.inputs) < 2:
         return None
     numbers, first = sizes.of(node.inputs[1]), node.found[0]
@@ -97,7 +92,7 @@ def _of_sizes(
     if node.op_type == "Expand":
         if shape_of(node.inputs[0]) is None:
             return None
-        origin = name if first is None else first.origin
+        origin = node.name if first is None else first.origin
         return expanded(tensors, bb, node.inputs[0], numbers, origin)
     if first is None:
         return None
@@ -132,8 +127,15 @@ def _best(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, number: r
     filled = bb.emit(relax.op.where(x.inside_whole(bb), x.whole, relax.const(last, dtype)))
     most = relax.const(np.array([tensors.most(number)]), "int64")
     both = import_top_k(bb, [filled, most], node.attrs)
-    each = [tensors.standing(bb, field, x.axis, number, x.origin) for field in both.fields]
-    return bb.normalize(relax.Tuple(each))
+    return _all_standing(tensors, bb, both.fields, x, number)
+
+
+def _all_standing(
+    tensors: CountedTensors, bb: relax.BlockBuilder, fields: Any, x: Counted, count: relax.Var
+) -> Any:
+    """Return variables that stand for results with the axis of `x` and the same count."""
+    each = [tensors.standing(bb, field, x.axis, count, x.origin) for field in fields]
+    return each[0] if len(each) == 1 else bb.normalize(relax.Tuple(each))
 
 
 # Nodes that read them.
@@ -330,8 +332,7 @@ def _split(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
         if isinstance(parts.ty, relax.TupleType)
         else [parts]
     )
-    each = [tensors.standing(bb, field, x.axis, x.count, x.origin) for field in fields]
-    return each[0] if len(each) == 1 else bb.normalize(relax.Tuple(each))
+    return _all_standing(tensors, bb, fields, x, x.count)
 
 
 def _top_k(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
@@ -339,8 +340,7 @@ def _top_k(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     if int(node.attrs.get("axis", -1)) % len(x.shape) == x.axis:
         raise node.refused()
     both = bb.normalize(node.whole())
-    each = [tensors.standing(bb, field, x.axis, x.count, x.origin) for field in both.fields]
-    return bb.normalize(relax.Tuple(each))
+    return _all_standing(tensors, bb, both.fields, x, x.count)
 
 
 def _softmax(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:

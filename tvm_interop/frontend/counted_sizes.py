@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from .constants import constant_array
-from .counted import CountedTensors
+from .counted import CountedTensors, ImportedNode
 
 Numbers = np.ndarray[Any, Any]
 """Sizes: an array of integers, and of variables for sizes that are counts."""
@@ -42,21 +42,14 @@ class CountedSizes:
         found = numbers.ravel()[0]
         return found if isinstance(found, relax.Var) else None
 
-    def note(
-        self,
-        bb: relax.BlockBuilder,
-        op_type: str,
-        inputs: Any,
-        attrs: Mapping[str, Any],
-        result: Any,
-    ) -> Any:
+    def note(self, bb: relax.BlockBuilder, node: ImportedNode, result: Any) -> Any:
         """Remember the numbers of `result`, if they follow from those of the inputs.
 
         Returns
         -------
         `result`, a variable for it, or a constant if no number is a count.
         """
-        numbers = self._numbers(bb, op_type, inputs, attrs)
+        numbers = self._numbers(bb, node)
         if numbers is None:
             return result
         result = bb.normalize(result)
@@ -67,9 +60,8 @@ class CountedSizes:
         self._known[variable] = numbers
         return variable
 
-    def _numbers(
-        self, bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any]
-    ) -> Numbers | None:
+    def _numbers(self, bb: relax.BlockBuilder, node: ImportedNode) -> Numbers | None:
+        op_type, inputs, attrs = node.op_type, node.inputs, node.attrs
         if op_type == "Shape":
             counted = self._tensors.of(inputs[0])
             if counted is None:

@@ -29,6 +29,7 @@ from .classical import is_classical
 from .constants import check_constants
 from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import CONVERTED, convert
+from .counted import ImportedNode
 from .counted_parts import CountedParts
 from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
 from .expand import nodes_of
@@ -317,8 +318,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             def compute(given: Any) -> Any:
                 return self._convert(*in_later_form(self.bb, op_name, given, attrs, opset))
 
-            node = f"`{name}` (`{op_name}`)"
-            result = self._parts.computed(self.bb, node, op_name, inputs, attrs, compute)
+            node = ImportedNode(f"`{name}` (`{op_name}`)", op_name, inputs, attrs, compute)
+            result = self._parts.computed(self.bb, node)
         except Exception as err:
             # An error that names a node is about an earlier node, whose result this node reads.
             if isinstance(err, UnsupportedModelError) and err.node:

@@ -38,7 +38,7 @@ def next_after(x: Any, y: Any) -> Any:
     """Convert `nextafter`: the next float32 number from `x` on in the direction of `y`."""
     start, goal = _in_float64(x, "nextafter"), _in_float64(y, "nextafter")
     exponent = _exponent(start)
-    zero, half = _float64(0), _float64(0.5)
+    zero, half = float64(0), float64(0.5)
     is_upward = op.Less(start, goal)
     fraction = op.Mul(start, _power_of_two(op.Neg(exponent)))
     # Below a power of two, the steps are half as large as above it.
@@ -54,12 +54,12 @@ def next_after(x: Any, y: Any) -> Any:
     lowest = op.Constant(value_int=_LOWEST_STEP)
     step = _power_of_two(op.Where(op.Equal(start, zero), lowest, power))
     moved = op.Add(start, op.Where(is_upward, step, op.Neg(step)))
-    largest = _float64(float(np.finfo(np.float32).max))
+    largest = float64(float(np.finfo(np.float32).max))
     from_infinity = op.Where(is_upward, op.Neg(largest), largest)
     moved = op.Where(op.IsInf(start), from_infinity, moved)
     result = op.Where(op.Equal(start, goal), goal, moved)
     is_nan = op.Or(op.IsNaN(start), op.IsNaN(goal))
-    return op.CastLike(op.Where(is_nan, _float64(math.nan), result), x)
+    return op.CastLike(op.Where(is_nan, float64(math.nan), result), x)
 
 
 def _in_float64(x: Any, name: str) -> Any:
@@ -70,13 +70,13 @@ def _in_float64(x: Any, name: str) -> Any:
 
 def _exponent(x: Any) -> Any:
     """Return the exponents of `frexp`; any number for zeros and for what is not a number."""
-    size = op.Where(_is_nonzero_number(x), op.Abs(x), _float64(1))
-    rough = op.Cast(op.Floor(op.Mul(op.Log(size), _float64(1 / math.log(2)))), to=TensorProto.INT64)
+    size = op.Where(_is_nonzero_number(x), op.Abs(x), float64(1))
+    rough = op.Cast(op.Floor(op.Mul(op.Log(size), float64(1 / math.log(2)))), to=TensorProto.INT64)
     # The logarithm of a power of two may be rounded down or up.
     one = op.Constant(value_int=1)
     fraction = op.Mul(size, _power_of_two(op.Neg(rough)))
-    rough = op.Where(op.Less(fraction, _float64(1)), op.Sub(rough, one), rough)
-    rough = op.Where(op.GreaterOrEqual(fraction, _float64(2)), op.Add(rough, one), rough)
+    rough = op.Where(op.Less(fraction, float64(1)), op.Sub(rough, one), rough)
+    rough = op.Where(op.GreaterOrEqual(fraction, float64(2)), op.Add(rough, one), rough)
     return op.Add(rough, one)
 
 
@@ -88,8 +88,9 @@ def _power_of_two(exponent: Any) -> Any:
 
 def _is_nonzero_number(x: Any) -> Any:
     is_other = op.Or(op.IsNaN(x), op.IsInf(x))
-    return op.Not(op.Or(is_other, op.Equal(x, _float64(0))))
+    return op.Not(op.Or(is_other, op.Equal(x, float64(0))))
 
 
-def _float64(value: float) -> Any:
+def float64(value: float) -> Any:
+    """Return a constant of float64 without dimensions."""
     return op.Constant(value=numpy_helper.from_array(np.float64(value)))

@@ -88,13 +88,7 @@ def scatter(x: Any, dim: int, index: Any, source: Any, reduction: str = "none") 
         source = op.Expand(_constant(source, x.dtype), op.Shape(rows[1]))
     else:
         source = _cut(source, index) if len(index.shape) else _with_dimension(source)
-    result = as_given(
-        op.ScatterElements(
-            as_numbers(rows[0], x.dtype), rows[1], as_numbers(source, x.dtype),
-            axis=dim, reduction=reduction,
-        ),
-        x.dtype,
-    )  # fmt: skip
+    result = _scattered(x.dtype, rows[0], rows[1], source, axis=dim, reduction=reduction)
     return result if len(x.shape) else op.Squeeze(result, ints(0))
 
 
@@ -112,9 +106,14 @@ def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Convert `put`, whose indices count the elements of the whole tensor."""
     rows, places, values = (op.Reshape(each, ints(-1)) for each in (x, index, source))
     kind = "add" if accumulate else "none"
-    numbers = as_numbers(rows, x.dtype), places, as_numbers(values, x.dtype)
-    result = as_given(op.ScatterElements(*numbers, axis=0, reduction=kind), x.dtype)
+    result = _scattered(x.dtype, rows, places, values, axis=0, reduction=kind)
     return op.Reshape(result, op.Shape(x))
+
+
+def _scattered(dtype: Any, x: Any, index: Any, source: Any, **attributes: Any) -> Any:
+    """Return `ScatterElements` of elements of the type `dtype`, which may be booleans."""
+    numbers = as_numbers(x, dtype), index, as_numbers(source, dtype)
+    return as_given(op.ScatterElements(*numbers, **attributes), dtype)
 
 
 def _with_dimension(x: Any) -> Any:

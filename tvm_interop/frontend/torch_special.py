@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 from onnxscript import opset18 as op
+
+from .torch_floats import float64
 
 _LANCZOS = (
     0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313,
@@ -93,20 +95,20 @@ _NDTRI_FAR_TAIL = (
 def log_gamma(x: Any) -> Any:
     """Convert `lgamma`: by Lanczos's series, and by the reflection below one half."""
     wide = op.Cast(x, to=TensorProto.DOUBLE)
-    below = op.Less(wide, _number(0.5))
+    below = op.Less(wide, float64(0.5))
     # The series of 1 - z takes the place of the series of z.
-    reflected = op.Where(below, op.Sub(_number(1), wide), wide)
-    rest = op.Sub(reflected, _number(1))
-    total = _number(_LANCZOS[0])
+    reflected = op.Where(below, op.Sub(float64(1), wide), wide)
+    rest = op.Sub(reflected, float64(1))
+    total = float64(_LANCZOS[0])
     for i, factor in enumerate(_LANCZOS[1:], 1):
-        total = op.Add(total, op.Div(_number(factor), op.Add(rest, _number(i))))
-    base = op.Add(rest, _number(7.5))
-    power = op.Mul(op.Add(rest, _number(0.5)), op.Log(base))
-    series = op.Add(op.Sub(power, base), op.Log(op.Mul(total, _number(math.sqrt(2 * math.pi)))))
+        total = op.Add(total, op.Div(float64(factor), op.Add(rest, float64(i))))
+    base = op.Add(rest, float64(7.5))
+    power = op.Mul(op.Add(rest, float64(0.5)), op.Log(base))
+    series = op.Add(op.Sub(power, base), op.Log(op.Mul(total, float64(math.sqrt(2 * math.pi)))))
     # The sine of a whole multiple of pi would not be 0, so the rest of the division is taken.
     part = op.Sub(wide, op.Floor(wide))
-    sine = op.Abs(op.Sin(op.Mul(part, _number(math.pi))))
-    below_half = op.Sub(op.Log(op.Div(_number(math.pi), sine)), series)
+    sine = op.Abs(op.Sin(op.Mul(part, float64(math.pi))))
+    below_half = op.Sub(op.Log(op.Div(float64(math.pi), sine)), series)
     result = op.Where(below, below_half, series)
     infinite = op.IsInf(wide)
     return op.CastLike(op.Where(infinite, op.Abs(wide), result), x)
@@ -115,35 +117,35 @@ def log_gamma(x: Any) -> Any:
 def digamma(x: Any) -> Any:
     """Convert `digamma`: by the recurrence to larger numbers, and the reflection below 0."""
     wide = op.Cast(x, to=TensorProto.DOUBLE)
-    zero, one = _number(0), _number(1)
+    zero, one = float64(0), float64(1)
     below = op.Less(wide, zero)
     y = op.Where(below, op.Sub(one, wide), wide)
     taken = zero
     for _ in range(_STEPS):
-        is_small = op.Less(y, _number(_STEPS))
+        is_small = op.Less(y, float64(_STEPS))
         taken = op.Add(taken, op.Where(is_small, op.Div(one, y), zero))
         y = op.Where(is_small, op.Add(y, one), y)
     square = op.Div(one, op.Mul(y, y))
     series = op.Mul(square, _polynomial(square, _DIGAMMA[::-1]))
-    half = op.Div(_number(0.5), y)
+    half = op.Div(float64(0.5), y)
     result = op.Sub(op.Sub(op.Sub(op.Log(y), half), series), taken)
-    part = op.Mul(op.Sub(wide, op.Floor(wide)), _number(math.pi))
-    turned = op.Sub(result, op.Div(_number(math.pi), op.Tan(part)))
+    part = op.Mul(op.Sub(wide, op.Floor(wide)), float64(math.pi))
+    turned = op.Sub(result, op.Div(float64(math.pi), op.Tan(part)))
     is_pole = op.And(below, op.Equal(wide, op.Floor(wide)))
-    negative = op.Where(is_pole, _number(math.nan), turned)
+    negative = op.Where(is_pole, float64(math.nan), turned)
     return op.CastLike(op.Where(below, negative, result), x)
 
 
 def erf_inverse(x: Any) -> Any:
     """Convert `erfinv`: by Giles's polynomials."""
     wide = op.Cast(x, to=TensorProto.DOUBLE)
-    one = _number(1)
+    one = float64(1)
     w = op.Neg(op.Log(op.Mul(op.Sub(one, wide), op.Add(one, wide))))
-    near = _polynomial(op.Sub(w, _number(2.5)), _ERF_INVERSE_NEAR)
-    far = _polynomial(op.Sub(op.Sqrt(w), _number(3)), _ERF_INVERSE_FAR)
-    result = op.Mul(op.Where(op.Less(w, _number(5)), near, far), wide)
+    near = _polynomial(op.Sub(w, float64(2.5)), _ERF_INVERSE_NEAR)
+    far = _polynomial(op.Sub(op.Sqrt(w), float64(3)), _ERF_INVERSE_FAR)
+    result = op.Mul(op.Where(op.Less(w, float64(5)), near, far), wide)
     is_end = op.Equal(op.Abs(wide), one)
-    end = op.Mul(wide, _number(math.inf))
+    end = op.Mul(wide, float64(math.inf))
     return op.CastLike(op.Where(is_end, end, result), x)
 
 
@@ -156,7 +158,7 @@ def polygamma(n: int, x: Any) -> Any:
     if n == 0:
         return digamma(x)
     wide = op.Cast(x, to=TensorProto.DOUBLE)
-    zero, one = _number(0), _number(1)
+    zero, one = float64(0), float64(1)
     below = op.Less(wide, zero)
     y = op.Where(below, op.Sub(one, wide), wide)
     total = zero
@@ -170,15 +172,15 @@ def polygamma(n: int, x: Any) -> Any:
     ]
     square = op.Mul(part, part)
     series = op.Mul(square, _polynomial(square, factors[::-1]))
-    series = op.Add(series, op.Add(_number(1 / n), op.Mul(_number(0.5), part)))
+    series = op.Add(series, op.Add(float64(1 / n), op.Mul(float64(0.5), part)))
     total = op.Add(total, op.Mul(_power(part, n), series))
     sign = (-1) ** (n + 1)
-    result = op.Mul(_number(sign * math.factorial(n)), total)
-    angle = op.Mul(op.Sub(wide, op.Floor(wide)), _number(math.pi))
+    result = op.Mul(float64(sign * math.factorial(n)), total)
+    angle = op.Mul(op.Sub(wide, op.Floor(wide)), float64(math.pi))
     cotangent = _polynomial(op.Div(one, op.Tan(angle)), _cotangent_derivative(n))
-    turned = op.Sub(op.Mul(_number(-sign), result), op.Mul(_number(math.pi ** (n + 1)), cotangent))
+    turned = op.Sub(op.Mul(float64(-sign), result), op.Mul(float64(math.pi ** (n + 1)), cotangent))
     is_pole = op.And(op.LessOrEqual(wide, zero), op.Equal(wide, op.Floor(wide)))
-    result = op.Where(is_pole, _number(sign * math.inf), op.Where(below, turned, result))
+    result = op.Where(is_pole, float64(sign * math.inf), op.Where(below, turned, result))
     return op.CastLike(result, x)
 
 
@@ -206,23 +208,23 @@ def bessel(order: int, is_scaled: bool, x: Any) -> Any:
     """
     wide = op.Cast(x, to=TensorProto.DOUBLE)
     size = op.Abs(wide)
-    half = op.Mul(op.Min(size, _number(_BESSEL_FAR)), _number(0.5))
+    half = op.Mul(op.Min(size, float64(_BESSEL_FAR)), float64(0.5))
     factors = [1 / math.factorial(k) / math.factorial(k + order) for k in range(_BESSEL_TERMS)]
     near = _polynomial(op.Mul(half, half), factors[::-1])
     near = op.Mul(near, half) if order else near
     factors = [1.0]
     for k in range(1, _BESSEL_TERMS // 2):
         factors.append(-factors[-1] * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k))
-    large = op.Max(size, _number(_BESSEL_FAR))
-    series = _polynomial(op.Div(_number(1), large), factors[::-1])
-    far = op.Div(series, op.Sqrt(op.Mul(large, _number(2 * math.pi))))
+    large = op.Max(size, float64(_BESSEL_FAR))
+    series = _polynomial(op.Div(float64(1), large), factors[::-1])
+    far = op.Div(series, op.Sqrt(op.Mul(large, float64(2 * math.pi))))
     if is_scaled:
         near = op.Mul(near, op.Exp(op.Neg(size)))
     else:
         far = op.Mul(far, op.Exp(large))
-    result = op.Where(op.Less(size, _number(_BESSEL_FAR)), near, far)
+    result = op.Where(op.Less(size, float64(_BESSEL_FAR)), near, far)
     if order:
-        result = op.Where(op.Less(wide, _number(0)), op.Neg(result), result)
+        result = op.Where(op.Less(wide, float64(0)), op.Neg(result), result)
     return op.CastLike(result, x)
 
 
@@ -232,33 +234,29 @@ def normal_quantile(x: Any) -> Any:
     Source: Moshier, Cephes Math Library, function `ndtri`.
     """
     wide = op.Cast(x, to=TensorProto.DOUBLE)
-    zero, one, half, edge = map(_number, (0, 1, 0.5, math.exp(-2)))
+    zero, one, half, edge = map(float64, (0, 1, 0.5, math.exp(-2)))
     is_upper = op.Greater(wide, op.Sub(one, edge))
     side = op.Where(is_upper, op.Sub(one, wide), wide)
     middle = op.Sub(wide, half)
     square = op.Mul(middle, middle)
     inner = op.Mul(op.Mul(middle, square), _ratio(square, _NDTRI_MIDDLE))
-    inner = op.Mul(op.Add(middle, inner), _number(math.sqrt(2 * math.pi)))
-    distance = op.Sqrt(op.Mul(_number(-2), op.Log(side)))
+    inner = op.Mul(op.Add(middle, inner), float64(math.sqrt(2 * math.pi)))
+    distance = op.Sqrt(op.Mul(float64(-2), op.Log(side)))
     part = op.Div(one, distance)
     tails = [op.Mul(part, _ratio(part, given)) for given in (_NDTRI_TAIL, _NDTRI_FAR_TAIL)]
-    tail = op.Where(op.Less(distance, _number(8)), *tails)
+    tail = op.Where(op.Less(distance, float64(8)), *tails)
     outer = op.Sub(op.Sub(distance, op.Mul(op.Log(distance), part)), tail)
     outer = op.Where(is_upper, outer, op.Neg(outer))
     result = op.Where(op.Greater(side, edge), inner, outer)
-    result = op.Where(op.Equal(wide, zero), _number(-math.inf), result)
-    return op.CastLike(op.Where(op.Equal(wide, one), _number(math.inf), result), x)
-
-
-def _number(value: float) -> Any:
-    return op.Constant(value=numpy_helper.from_array(np.float64(value)))
+    result = op.Where(op.Equal(wide, zero), float64(-math.inf), result)
+    return op.CastLike(op.Where(op.Equal(wide, one), float64(math.inf), result), x)
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     """Return the polynomial in `x`, whose coefficient of the highest power comes first."""
-    result = _number(coefficients[0])
+    result = float64(coefficients[0])
     for each in coefficients[1:]:
-        result = op.Add(op.Mul(result, x), _number(each))
+        result = op.Add(op.Mul(result, x), float64(each))
     return result
 
 

@@ -18,4 +18,6 @@ std::string RowMatmul::WhyWrong() const {
   return "";
 }
 
+bool RowMatmul::HasShares() const { return NumElements(shapes[0]) > shapes[0].back(); }
+
 }  // namespace tvm_interop

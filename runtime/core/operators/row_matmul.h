@@ -11,8 +11,9 @@ namespace tvm_interop {
 // memory. Its fields and arguments are those of `Matmul`.
 struct RowMatmul : Matmul {
   std::string WhyWrong() const override;
-  // A share has some columns of the result.
-  bool HasShares() const override { return true; }
+  // A share has some columns of the result. The product of a single row is cut into columns
+  // instead.
+  bool HasShares() const override;
 };
 
 }  // namespace tvm_interop

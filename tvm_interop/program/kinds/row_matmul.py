@@ -10,8 +10,6 @@ from ..cuts import most_products
 from ..library_op import LibraryOp, kind
 from .matmul import Matmul
 
-MOST_ROWS = 16
-"""The largest number of rows."""
 _LARGE = 1 << 16
 """A matrix with at least this many elements is large."""
 _COLUMNS = 64
@@ -52,10 +50,10 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
 
 
 def as_row_matmul(op: LibraryOp) -> RowMatmul | None:
-    """`op` as a product of a few rows and a matrix; None if it is another operator."""
-    if not isinstance(op, Matmul) or isinstance(op, RowMatmul):
-        return None
-    left, right = op.shapes[:2]
-    if len(right) != 2 or prod(left[:-1]) > MOST_ROWS:
+    """`op` as a product of rows and a matrix; None if it is another operator.
+
+    The kernel library tells whether there are too many rows.
+    """
+    if not isinstance(op, Matmul) or isinstance(op, RowMatmul) or len(op.shapes[1]) != 2:
         return None
     return RowMatmul(**msgspec.structs.asdict(op))

@@ -156,6 +156,22 @@ def test_without_time_nothing_is_measured_or_checked(
     assert bits(artifact) == bits(side_by_side)
 
 
+@pytest.mark.skipif(library_version("onednn") is None, reason="no oneDNN")
+def test_without_time_tvm_runs_what_it_usually_runs_faster() -> None:
+    net = nets.Net()
+    net.input("image", (1, 8, 12, 12))
+    net.input("rows", (4, 32))
+    net.conv("image", "conv", (8, 12), 3)  # Of 12 channels, so its result is not blocked.
+    net.op("GlobalAveragePool", ["conv"], "mean")
+    net.op("MatMul", ["rows", net.weight(32, 1)], "column")
+    net.op("MatMul", ["rows", net.weight(32, 48)], "columns")
+    model = net.model("conv", "mean", "column", "columns")
+    artifact = tvm_interop.compile(model, latency_db=":memory:", time_budget=0)
+    libraries = {artifact.plan.values[op.outputs[0]].shape: op.library for op in artifact.plan.operators}
+    assert libraries[(1, 12, 12, 12)] == libraries[(4, 48)] == "onednn"
+    assert libraries[(1, 12, 1, 1)] is libraries[(4, 1)] is None
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_without_time_a_model_for_a_gpu_runs_sequentially() -> None:
     artifact = compiled(

@@ -13,7 +13,7 @@ from ..program.kinds.winograd_conv2d import WinogradConv2d
 from ..program.program import Operator, Program
 from ..program.storage import Layout, block_of
 from .kernel_choice import blockable_for, images_of, laid_out, of_any_layout
-from .provider_choice import give_to_libraries
+from .provider_choice import give_to_libraries, is_usually_tvms
 from .winograd_choice import by_winograd
 
 
@@ -28,7 +28,8 @@ def with_kernels(
     """Give each operator of `program` the kernel that was chosen for the operator of its name.
 
     If there is none, or if its library cannot run the operator at these shapes, the operator gets
-    the kernel of the first library that can run it. A tensor has a blocked layout if it had one,
+    the kernel of the first library that can run it, or TVM's if that is usually the faster one
+    (see `is_usually_tvms`). A tensor has a blocked layout if it had one,
     and if every operator that touches it can work with this layout.
 
     Parameters
@@ -45,7 +46,9 @@ def with_kernels(
         return op.name in chosen and chosen[op.name].library == library
 
     def is_not_for_tvm(_: str, op: Operator) -> bool:
-        return op.name not in chosen or chosen[op.name].library is not None
+        if op.name in chosen:
+            return chosen[op.name].library is not None
+        return not is_usually_tvms(op, providers)
 
     libraries = [name for name in providers if name != TVM]
     program = give_to_libraries(program, libraries, is_the_chosen)

@@ -21,8 +21,8 @@ from .provider_choice import (
     fastest_known,
     fastest_plain,
     given_to,
+    guessed_on_cpu,
     is_hopeless,
-    unmeasured,
 )
 from .time_budget import TimeBudget
 from .two_labels import PairCost, cheapest_labels
@@ -75,7 +75,8 @@ def choose_in_time(
 ) -> Program:
     """Choose as `choose_kernels` does, or by a plain rule for operators not measured in time.
 
-    By the plain rule, an operator gets the kernel of the first library that can run it. A tensor is
+    By the plain rule, an operator gets the kernel of the first library that can run it. If nothing
+    at all is measured, some kinds of operators keep TVM's kernel (see `guessed_on_cpu`). A tensor is
     blocked if all operators that touch it run on that library or are element-wise. If the time ends
     before all layouts are measured, the rule chooses all layouts. The rule then also chooses the
     kernels of all operators that touch a blocked tensor, because latencies on plain tensors say
@@ -89,7 +90,7 @@ def choose_in_time(
     blocked: the layout of blocked tensors.
     """
     if budget.measures_nothing:
-        chosen = unmeasured(program, providers, budget)
+        chosen = guessed_on_cpu(program, providers, budget)
     else:
         try:
             return choose_kernels(program, providers, latency_of, blocked)

@@ -142,6 +142,17 @@ def unmeasured(program: Program, providers: Sequence[str], budget: TimeBudget) -
     return give_to_libraries(program, providers)
 
 
+def guessed_on_cpu(program: Program, providers: Sequence[str], budget: TimeBudget) -> Program:
+    """Choose as `unmeasured` does, but leave operators of some kinds to TVM (`is_usually_tvms`)."""
+    budget.leave_out("measuring which kernel is the fastest for each operator")
+    return give_to_libraries(program, providers, lambda _, op: not is_usually_tvms(op, providers))
+
+
+def is_usually_tvms(op: Operator, providers: Sequence[str]) -> bool:
+    """Whether TVM may run `op`, and is the better guess on plain tensors of a CPU."""
+    return TVM in providers and op.description is not None and op.description.tvm_usually_wins
+
+
 def fastest_known(
     program: Program,
     providers: Sequence[str],

@@ -56,6 +56,14 @@ class LibraryOp:
         return True
 
     @property
+    def tvm_usually_wins(self) -> bool:
+        """Whether TVM's kernel on plain tensors is the better guess on a CPU.
+
+        The guess counts only where nothing is measured.
+        """
+        return False
+
+    @property
     def ends(self) -> Ending:
         """The operator's last steps: bias, sum and activation."""
         return _NOTHING

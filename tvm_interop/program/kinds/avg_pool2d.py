@@ -21,3 +21,11 @@ class AvgPool2d(Pooling, frozen=True, kw_only=True):
     pools: ClassVar[str] = "avg"
 
     counts_padding: bool = False
+
+    @property
+    def tvm_usually_wins(self) -> bool:
+        """True: on plain tensors oneDNN adds up the numbers of a window one after another.
+
+        TVM's kernel adds them in the lanes of a vector, so it is also the more accurate one.
+        """
+        return True

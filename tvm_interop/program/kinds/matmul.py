@@ -107,6 +107,11 @@ class Matmul(Product, frozen=True, kw_only=True):
             return 1, prod(outer) * rows, columns
         return prod(outer), rows, columns
 
+    @property
+    def tvm_usually_wins(self) -> bool:
+        """Whether the right factor is a single column: oneDNN is several times slower at that."""
+        return self.shapes[-1][-1] == 1
+
     def with_tf32(self) -> LibraryOp:
         """This product, with factors that may be rounded to TF32."""
         return msgspec.structs.replace(self, allow_tf32=True)

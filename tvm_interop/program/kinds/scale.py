@@ -15,6 +15,11 @@ class Scale(OfImages, frozen=True, kw_only=True):
     ending: Ending = Ending()
 
     @property
+    def tvm_usually_wins(self) -> bool:
+        """True: the fixed time of a call to a library is most of this operator's time."""
+        return True
+
+    @property
     def ends(self) -> Ending:
         """The last steps of the operator: bias and activation."""
         return self.ending

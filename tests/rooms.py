@@ -54,6 +54,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "latency": ("block_latency", "interference", "latency", "learned_latency", "repeats"),
     "lowering": (
+        "activations_before_views",
         "activations", "attention", "causal_convolutions", "common_subexpressions",
         "constant_kernels",
         "cut_convs",
@@ -62,7 +63,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "lift_workspaces", "lower", "lrn_pattern", "masked_attacks", "masked_positions",
         "masked_steps",
         "merge_convs", "merge_products",
-        "parts_of_products", "query_masks",
+        "parts_in_place", "parts_of_products", "query_masks",
         "quantised_kernels", "row_products", "schedule_units", "split_operators", "summed_convs",
         "taps_as_channels",
         "transposed_convs",

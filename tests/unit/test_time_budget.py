@@ -167,7 +167,8 @@ def test_without_time_tvm_runs_what_it_usually_runs_faster() -> None:
     net.op("MatMul", ["rows", net.weight(32, 48)], "columns")
     model = net.model("conv", "mean", "column", "columns")
     artifact = tvm_interop.compile(model, latency_db=":memory:", time_budget=0)
-    libraries = {artifact.plan.values[op.outputs[0]].shape: op.library for op in artifact.plan.operators}
+    plan = artifact.plan
+    libraries = {plan.values[op.outputs[0]].shape: op.library for op in plan.operators}
     assert libraries[(1, 12, 12, 12)] == libraries[(4, 48)] == "onednn"
     assert libraries[(1, 12, 1, 1)] is libraries[(4, 1)] is None
 

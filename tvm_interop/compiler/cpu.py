@@ -38,6 +38,7 @@ from ..plan.make import make_plan
 from ..plan.plan import Plan
 from ..program.concat_in_place import concat_in_place
 from ..program.host_memory import aligned_copy
+from ..program.parts_in_place import parts_in_place
 from ..program.program import Program
 from ..program.storage import Layout
 from ..scheduling.schedules import Schedule
@@ -226,7 +227,7 @@ class CpuBackend:
         tell(self._options.progress, "lowering the model to kernels")
         module = lower(imported)
         del imported  # Free the weights that lowering has replaced by new weights.
-        program = concat_in_place(extract(module))
+        program = concat_in_place(parts_in_place(extract(module)))
         check_fits(program, input_shapes or {})
         as_written = program.kernels
         if self._options.tuning_records is not None:

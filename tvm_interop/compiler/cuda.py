@@ -46,6 +46,7 @@ from ..plan.plan import Plan
 from ..plan.stream_priority import prefer_longest_chain
 from ..program.concat_in_place import concat_in_place
 from ..program.kernel_demand import GpuKernel, KernelDemand
+from ..program.parts_in_place import parts_in_place
 from ..program.program import Program
 from ..program.storage import GPU_PART_ALIGNMENT
 from ..program.traits import OperatorTraits
@@ -277,7 +278,8 @@ class CudaBackend:
         lower: Any = LowerToUnits(self.target, libraries)
         import_anew = partial(load_model, model, input_shapes)
         module = lower(import_anew())
-        placed = concat_in_place(extract(module), GPU_PART_ALIGNMENT)
+        read_in_place = parts_in_place(extract(module), GPU_PART_ALIGNMENT)
+        placed = concat_in_place(read_in_place, GPU_PART_ALIGNMENT)
         program = _with_tf32(placed, self._options, libraries)
         schedule_kernels: Any = DefaultCUDASchedule(self.target)
         program.kernels = schedule_kernels(program.kernels)

@@ -76,11 +76,12 @@ def choose_in_time(
     """Choose as `choose_kernels` does, or by a plain rule for operators not measured in time.
 
     By the plain rule, an operator gets the kernel of the first library that can run it. If nothing
-    at all is measured, some kinds of operators keep TVM's kernel (see `guessed_on_cpu`). A tensor is
-    blocked if all operators that touch it run on that library or are element-wise. If the time ends
-    before all layouts are measured, the rule chooses all layouts. The rule then also chooses the
-    kernels of all operators that touch a blocked tensor, because latencies on plain tensors say
-    little about blocked tensors.
+    at all is measured, operators of some kinds keep TVM's kernel (see `guessed_on_cpu`).
+
+    A tensor is blocked if all operators that touch it run on that library or are element-wise. If
+    the time ends before all layouts are measured, the rule chooses all layouts. The rule then also
+    chooses the kernels of all operators that touch a blocked tensor, because latencies on plain
+    tensors say little about blocked tensors.
 
     Parameters
     ----------
@@ -236,8 +237,9 @@ def _fits_blocks(value: Value, root: Value, block: int) -> bool:
         return False
     if value.alias_of is None:
         return True
+    pixels = value.nbytes // value.shape[1]
     is_last = value.offset + value.nbytes == root.nbytes
-    whole = value.shape[1] % block == 0 or is_last
+    whole = value.offset % (block * pixels) == 0 and (value.shape[1] % block == 0 or is_last)
     return value.shape[2:] == root.shape[2:] and value.shape[0] == root.shape[0] == 1 and whole
 
 

@@ -167,6 +167,15 @@ def constant_number(expr: relax.Expr) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
+def with_scalars(call: relax.Call) -> relax.Call:
+    """`call` with constant tensors of one element replaced by scalars."""
+    args = []
+    for arg in call.args:
+        number = constant_number(arg) if isinstance(arg, tvm.ir.GenericConst) else None
+        args.append(arg if number is None else relax.const(number, str(arg.ty.dtype)))
+    return relax.Call(call.op, args, call.attrs, call.ty_args)
+
+
 def _next(
     values: Mapping[relax.Var, relax.Expr],
     users: Mapping[relax.Var, Sequence[relax.Var]],

@@ -22,7 +22,7 @@ from tvm.ir.transform import PassContext, module_pass
 from ..machine.kernel_libraries import is_supported
 from ..program.import_files import import_files
 from ..program.library_op import LibraryOp
-from .activations import constant_number, find_activation
+from .activations import find_activation, with_scalars
 from .groups import RECOGNISERS, REFUSED, Dataflow, Group, Shape, float_shape, is_operator
 from .names import is_meaningful, rename_bindings
 from .static_shape import static_shape
@@ -143,18 +143,9 @@ def _add_activation(
     if not is_supported(described):
         return False
     for var in chain.vars:
-        group.add(var, _with_scalars(graph.values[var]))
+        group.add(var, with_scalars(graph.values[var]))
     group.description = described
     return True
-
-
-def _with_scalars(call: relax.Call) -> relax.Call:
-    """`call` with constant tensors of one element replaced by scalars."""
-    args = []
-    for arg in call.args:
-        number = constant_number(arg) if isinstance(arg, tvm.ir.GenericConst) else None
-        args.append(arg if number is None else relax.const(number, str(arg.ty.dtype)))
-    return relax.Call(call.op, args, call.attrs, call.ty_args)
 
 
 def _add_tensor(group: Group, graph: Dataflow, taken: set[relax.Var]) -> bool:

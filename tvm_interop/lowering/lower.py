@@ -10,6 +10,7 @@ from tvm.ir.transform import PassContext, module_pass
 
 from ..errors import UnsupportedModelError, first_line
 from ..machine.cpu_features import runs_own_kernels
+from .activations_before_views import ActivationsBeforeViews
 from .common_subexpressions import CommonSubexpressions
 from .cut_convs import CutConvs
 from .fold_affine import FoldAffine
@@ -26,6 +27,7 @@ from .quantised import QuantisedProducts
 from .reshapes import ReshapesOfMain
 from .row_products import RowProducts
 from .rows_as_images import RowsAsImages
+from .splits_as_parts import SplitsAsParts
 from .summed_convs import SummedConvs
 from .taps_as_channels import TapsAsChannels
 from .transposed_convs import TransposedConvs
@@ -152,6 +154,8 @@ def _lowering(
             RowProducts(),
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),
+            SplitsAsParts(),
+            ActivationsBeforeViews(),
             GroupLibraryCalls(libraries, without=without),
             passes.LegalizeOps(legalized_once(legalizations())),
             passes.AnnotateTIROpPattern(),

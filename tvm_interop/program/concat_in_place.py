@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from .kinds.concat import Concat
@@ -36,7 +36,7 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     """
     values = list(program.values)
     written = {v for op in program.operators for v in op.outputs}
-    concats = [op for op in program.operators if _is_concat(op)]
+    concats = [op for op in program.operators if is_concat(op)]
     placed: set[str] = set()
     for op in concats:
         longest = _longest_beginning_with(op, concats)
@@ -46,18 +46,24 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
             _place_parts(longest, values)
             placed.add(longest.name)
         if longest is not op and longest.name in placed and _same_type(op, longest, values):
-            _alias(values, op.outputs[0], longest.outputs[0], 0)
+            make_alias(values, op.outputs[0], longest.outputs[0], 0)
             placed.add(op.name)
         elif longest is not op and _parts_are_free(op, values, written, program, alignment):
             _place_parts(op, values)
             placed.add(op.name)
-    if not placed:
+    return without_operators(replace(program, values=values), placed)
+
+
+def without_operators(program: Program, names: Collection[str]) -> Program:
+    """`program` without the operators of these names, and without the kernels only they call."""
+    if not names:
         return program
-    kept = [op for op in program.operators if op.name not in placed]
-    return replace(program, values=values, operators=kept, kernels=_called(program, kept))
+    kept = [op for op in program.operators if op.name not in names]
+    return replace(program, operators=kept, kernels=_called(program, kept))
 
 
-def _is_concat(op: Operator) -> bool:
+def is_concat(op: Operator) -> bool:
+    """Whether `op` concatenates images along their channels."""
     return isinstance(op.description, Concat)
 
 
@@ -88,11 +94,11 @@ def _place_parts(op: Operator, values: list[Value]) -> None:
     (result,) = op.outputs
     begin = 0
     for part in op.inputs:
-        _alias(values, part, result, begin)
+        make_alias(values, part, result, begin)
         begin += values[part].nbytes
 
 
-def _alias(values: list[Value], part: int, result: int, begin: int) -> None:
+def make_alias(values: list[Value], part: int, result: int, begin: int) -> None:
     """Make `part` an alias of the bytes of `result` from byte `begin` on.
 
     All aliases of `part` become aliases of `result` too.

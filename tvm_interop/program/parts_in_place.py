@@ -1,0 +1,55 @@
+"""Removes slices of channels: operators read the channels where they lie in the whole image."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .concat_in_place import is_concat, make_alias, without_operators
+from .kinds.part import Part
+from .program import Operator, Program, Value
+from .storage import ALIGNMENT, span
+
+
+def parts_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
+    """`program` without the slices whose results can be read in place.
+
+    The result of a slice becomes an alias of a range of the image, so an operator that reads it
+    depends on the operators that write this range. An operator must write the image, into storage
+    that is not that of an input, an output or a weight of the model. The result must not be an
+    output of the model, must have the image's type, and must begin at an aligned address. No
+    concatenation may read the result: `concat_in_place` needs tensors with storage of their own.
+    Other slices stay in the program as operators whose kernels copy.
+
+    Parameters
+    ----------
+    alignment: each tensor's address must be a multiple of this many bytes.
+    """
+    values = list(program.values)
+    fixed = {program.storage_of(v) for v in (*program.inputs, *program.outputs)}
+    fixed.update(program.weights)
+    written = {program.storage_of(v) for op in program.operators for v in op.outputs}
+    joined = {v for op in program.operators if is_concat(op) for v in op.inputs}
+    placed: set[str] = set()
+    for op in program.operators:
+        begin = _begin(op, values)
+        if begin is None:
+            continue
+        (result,) = op.outputs
+        root = span(values, op.inputs[0])[0]
+        is_free = root in written and not fixed & {root, result} and result not in joined
+        if is_free and begin % alignment == 0:
+            make_alias(values, result, root, begin)
+            placed.add(op.name)
+    return without_operators(replace(program, values=values), placed)
+
+
+def _begin(op: Operator, values: list[Value]) -> int | None:
+    """The first byte of the slice `op` in the image's storage; None if `op` is no such slice."""
+    described = op.description
+    if not isinstance(described, Part):
+        return None
+    (data,), (result,) = op.inputs, op.outputs
+    if values[data].dtype != values[result].dtype or values[result].alias_of is not None:
+        return None
+    channel = values[data].nbytes // described.shapes[0][1]
+    return span(values, data)[1] + described.begin * channel

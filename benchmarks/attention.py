@@ -41,7 +41,10 @@ SIZES = {
     "diffusion, 32x32": (16, 1024, 1024, 8), "diffusion, 32x32, text": (16, 1024, 77, 8),
     "diffusion, 64x64": (8, 4096, 4096, 40), "Whisper's encoder": (6, 1500, 1500, 64),
 }  # fmt: skip
-"""Numbers of heads, queries and keys, and width of a head: numbers in each query, key and value."""
+"""For each size: number of heads, of queries and of keys, and width of a head in numbers.
+
+The width is how many numbers each query, each key and each value has.
+"""
 
 
 def main() -> None:

@@ -64,8 +64,8 @@ def parse_arguments() -> argparse.Namespace:
 def add_measuring_options(parser: argparse.ArgumentParser, budget_s: float, out: Path) -> None:
     """Add the options that every comparison of networks has.
 
-    They name the networks, the seconds to measure each, the output folder, and whether to measure
-    on a busy machine.
+    The options name the networks, the seconds to measure each, the output folder, and whether to
+    measure on a busy machine.
     """
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(models.list()))
     parser.add_argument(

@@ -45,8 +45,8 @@ SEARCH = {"max_group_ops": 3, "max_groups": 8, "max_transitions": 50_000}
 """Options of IOS: the limits r (operators of a group) and s (groups of a stage) of the paper's
 experiments, and a limit on transitions.
 
-Blocks of RandWire and NASNet-A have more transitions. They are searched with beams instead, which
-takes a minute. On the other two networks the search is complete."""
+Blocks of RandWire and NASNet-A have more transitions than the limit. They are searched with beams
+instead, which takes a minute. On the other two networks the search is complete."""
 GAP_US = 1.0
 """Microseconds between two kernels of a stream. This is our own assumption."""
 
@@ -95,7 +95,7 @@ def device(found: Parameters, sheet: str = "v100") -> BlockDevice:
 
 
 def simulated_ms(network: PaperGraph, found: Parameters, form: str) -> float:
-    """Milliseconds of a network in one of `FORMS`, with the schedule found on the simulation."""
+    """Milliseconds of a network in one of `FORMS`, with the schedule found on the simulated GPU."""
     latency = paper_latency(network, device(found), found.tile, found.depthwise)
     options = SEARCH if form in ("ios-parallel", "ios-both") else {}
     made = schedule(network.graph, form, latency, **options)

@@ -116,7 +116,7 @@ def device_of(gpu: str, found: Parameters, launch_us: float) -> BlockDevice:
 def compiled(
     name: str, network: dict[str, Any], gpu: str, found: Parameters, launch_us: float
 ) -> Subject:
-    """A network of `kernel_demands.json`. An operator's launches have equal parts of its work."""
+    """A network of `kernel_demands.json`. The launches of an operator share its work equally."""
     device = device_of(gpu, found, launch_us)
     traits = traits_of(network, SHEETS[gpu][2])
     kernels = [

@@ -4,8 +4,8 @@
 
 `calibration` fits the simulator to one half of the IOS paper's times on a V100, and judges it on
 the other half (`block_calibration`). `orders` compares launch orders for Opara on the GPUs of its
-paper (`block_orders`). Nothing is timed, so every machine finds the same numbers. Both parts take
-about ten minutes.
+paper (`block_orders`). Nothing is timed, so every machine finds the same numbers. Both parts
+together take about ten minutes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def calibration() -> dict[str, Any]:
-    """The fitted parameters, and each network in each form of the IOS paper."""
+    """The fitted parameters, and the time of each network in each schedule of the IOS paper."""
     networks = {name: paper_graph(name) for name in PAPER_MS}
     found, error = fit(networks)
     print(f"fitted: {found}, error {error:.3f}", flush=True)

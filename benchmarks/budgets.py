@@ -33,7 +33,7 @@ BUDGETS = ("0", "5", "15", "30", "again", "none")
 """The budgets in seconds. `none` and `again` stand for compilations without a budget."""
 _NETWORKS = tuple(name for name in models.list() if name != "nasnet_a")
 _SECONDS = 8.0
-"""How long the artifacts of a network run."""
+"""How long the artifacts of a network run in turns, in all."""
 
 
 def compile_one(network: str, budget: str, path: Path) -> None:

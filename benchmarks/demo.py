@@ -150,8 +150,8 @@ def check_outputs(
 
     Returns
     -------
-    The largest absolute difference between the outputs of sequential execution and of onnxruntime,
-    and for each module whether its output bits are the same as those of sequential execution.
+    The largest absolute difference between the outputs of sequential execution and of onnxruntime.
+    For each module, whether it gives the output bits of sequential execution.
     """
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]

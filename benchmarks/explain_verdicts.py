@@ -169,8 +169,8 @@ def side_by_side(
 ) -> tuple[Schedule, Schedule]:
     """Two schedules of the network.
 
-    The first runs all operators in turn. The second differs only in the pair `names`, which it runs
-    side by side.
+    The first schedule runs all operators in turn. The second differs only in the pair `names`,
+    which it runs side by side.
     """
     chosen = [wholes.id_of(name) for name in names]
     depth: dict[int, int] = {}
@@ -265,7 +265,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="most seconds to measure each pair"
     )
-    parser.add_argument("--changes", action="store_true", help="also try a change of each network")
+    parser.add_argument(
+        "--changes", action="store_true", help="also make a change of each network, and measure it"
+    )
     parser.add_argument("--out", type=Path, default=RESULT, help="file for the results")
     add_force(parser)
     return parser.parse_args(arguments)

@@ -374,8 +374,8 @@ def _several_gpus() -> list[str]:
         "## Several GPUs, simulated\n\nSimulated by `python -m benchmarks.hios_curves`. Nothing "
         "here ran on a GPU. The models are random, by the rules of HIOS's authors, with 200 "
         f"operators. Each time is the mean over {figure['instances']} models, in milliseconds. "
-        "`clock` is the evaluator that the published curves all but certainly come from. The other "
-        "columns are by the constraint that the paper states. The last two columns say how far "
+        "`clock` is the evaluator from which the published curves almost certainly come. The other "
+        "columns obey the constraint that the paper states. The last two columns say how far "
         "`multi-gpu` is above the lower bound, and how many seconds of one core its search took. "
         "`multi-gpu` took part in this figure alone. All five figures, with standard deviations, "
         "are in `benchmarks/results/hios`.",

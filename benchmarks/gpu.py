@@ -143,8 +143,8 @@ class Bench:
         self._arch = demands_arch(archs)
         if self._arch is None:
             self.report.not_run.append(
-                "Opara by the demands of kernels: the artifact does not have them; make the bundle "
-                "anew"
+                "Opara with the resources that kernels need: the artifact does not list these "
+                "resources; make the bundle anew"
             )
         self.report.operators = len(names)
         self._instances: dict[str, CudaInstance] = {}
@@ -293,7 +293,7 @@ class Bench:
     def _check_numbers(self, name: str) -> str:
         worst = self._worst_error(lambda which: self._outputs(name, which))
         verdict = "right" if worst <= 1 else "WRONG"
-        print(f"  numbers of {name} {verdict}: {worst:.3f} of what is allowed")
+        print(f"  numbers of {name} {verdict}: {worst:.3f} times the allowed error")
         return verdict
 
     def _look_for_first_wrong(self) -> None:
@@ -341,7 +341,7 @@ class Bench:
         if error <= 1:
             self._peers[name] = peer
         else:
-            self.report.not_run.append(f"{name}: WRONG, {error:.3f} of what is allowed")
+            self.report.not_run.append(f"{name}: WRONG, {error:.3f} times the allowed error")
 
     def _inputs(self, which: int) -> list[np.ndarray]:
         return [self._reference[f"input{which}_{i}"] for i in range(len(self._program.inputs))]

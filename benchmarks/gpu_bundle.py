@@ -162,7 +162,7 @@ def add_models(
 
 
 def _made(folder: Path, make: Callable[[Path], None]) -> None:
-    """Let `make` fill a folder, unless it is there. A folder that exists is complete."""
+    """Call `make` to fill a folder, unless the folder exists. If it exists, it is complete."""
     if folder.exists():
         return
     part = folder.with_name(folder.name + ".part")
@@ -255,7 +255,7 @@ def refuse_other_pythons(site: Path, python: str) -> None:
 def cuda_runtime() -> Path:
     """The path of CUDA's runtime library.
 
-    It is searched for in `CUDA_HOME`, then in the toolkit that `nvcc` belongs to, then in
+    The library is searched for in `CUDA_HOME`, then in the toolkit that `nvcc` belongs to, then in
     `/usr/local/cuda`.
 
     Raises

@@ -151,7 +151,7 @@ def _samples(
 def add_cpu_network(folder: Path, name: str) -> None:
     """Compile a network for many cores of a common CPU, with TVM's kernels alone.
 
-    Its model and expected outputs are those that `add_network` writes for the same name.
+    The model and the expected outputs are those that `add_network` writes for the same name.
     """
     folder.mkdir(parents=True)
     model = read_onnx(name)

@@ -2,7 +2,8 @@
 
 Where the bundle is made, TVM's kernels for a CPU compute every operator, and some values of each
 result are kept. If a network's outputs are wrong on the GPU, the network runs with each tensor in
-memory of its own, and its tensors are compared with the kept values in the order of the operators.
+memory of its own. Its tensors are then compared with the kept values, in the order of the
+operators.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.gpu.sanitized_run import TensorsApart
 from tvm_interop.plan.plan import Plan
 
 SAMPLES = 64
-"""The number of values of a result that are stored, and the number of parts whose means are."""
+"""How many values of a result are stored, and for how many parts of it a mean is stored."""
 SAMPLES_FILE = "operators.npz"
 """File beside a network's artifact, with stored values of its operators' results."""
 
@@ -24,8 +25,8 @@ SAMPLES_FILE = "operators.npz"
 def described(array: np.ndarray) -> np.ndarray:
     """The stored facts about a result.
 
-    They are its largest absolute value, some of its values, and means of its parts. A fault in any
-    part of the result changes a mean, unless the fault is small or cancels out.
+    The facts are the result's largest absolute value, some of its values, and means of its parts. A
+    fault in any part of the result changes a mean, unless the fault is small or cancels out.
     """
     flat = array.reshape(-1).astype(np.float64)
     if flat.size == 0:
@@ -117,7 +118,7 @@ def first_wrong(
     for i, op in enumerate(plan.operators):
         for j, v in enumerate(op.outputs):
             want = samples.get(sample_name(i, j))
-            if want is None:  # It is a workspace.
+            if want is None:  # The value is a workspace.
                 continue
             allowed = rtol.get(plan.values[v].dtype, 0.0) * abs(float(want[0])) + atol
             error = _largest_error(described(instance.read(v)), want) / allowed
@@ -131,7 +132,7 @@ def first_wrong(
             worst = max(worst, error)
     return (
         f"no operator is wrong if each tensor has memory of its own: the largest error is "
-        f"{worst:.3g} of what is allowed. Look for two tensors that share memory"
+        f"{worst:.3g} times the allowed error. Look for two tensors that share memory"
     )
 
 

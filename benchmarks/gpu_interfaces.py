@@ -162,7 +162,7 @@ def look(ways: Ways, facts: Facts) -> int:
             error = float(np.abs(a.astype(np.float64) - b).max() / (np.abs(b).max() + 1e-9))
             facts.say(error=error)
             if not error < LARGEST_ERROR:
-                wrong.append(f"the outputs are wrong by {error} of the largest")
+                wrong.append(f"the outputs are wrong by {error} of the largest number")
     named = {
         "tensors of PyTorch": ways.by_gpu_tensors,
         "session": ways.by_session,

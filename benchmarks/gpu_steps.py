@@ -119,7 +119,7 @@ def probes(bundle: Path, facts: Facts) -> int:
     """Build `gpu_probes.cu` and run it. Each line of its output is JSON."""
     nvcc = cuda_tool("nvcc")
     if nvcc is None:
-        return facts.exit_code(missing=["nvcc is not installed, which builds the probes"])
+        return facts.exit_code(missing=["nvcc is not installed: the probes are built with it"])
     source = Path(__file__).with_name("gpu_probes.cu")
     with TemporaryDirectory() as scratch:
         program = f"{scratch}/probes"

@@ -92,18 +92,19 @@ def section(report: Mapping[str, Any]) -> list[str]:
     return [
         f"## On a GPU\n\nMeasured on one {gpu} (driver {driver}, {machine['cores']} cores of "
         f"{machine['cpu']}) by the programs in the bundle of `make gpu-bundle`, on "
-        f"{machine['date'][:10]}. Batch 1, float32 without TF32. All contestants of a network run "
-        f"in interleaved rounds, and the median of {ROUNDS} rounds counts. The time is the GPU's, "
-        "between two events. Sequential execution, measured a second time, differs from the first "
-        f"by at most {noise:.1%}. The kernels were compiled on another machine: TVM's default "
-        f"schedules, without tuning. PyTorch is {torch}, with cuDNN's own search for algorithms. "
-        "TensorRT did not take part.",
+        f"{machine['date'][:10]}. The batch is 1, and the type float32 without TF32. All "
+        f"contestants of a network run in interleaved rounds, and the median of {ROUNDS} rounds "
+        "counts. The time is the GPU's, between two events. Sequential execution, measured a "
+        f"second time, differs from the first by at most {noise:.1%}. The kernels were compiled "
+        f"on another machine: TVM's default schedules, without tuning. PyTorch is {torch}, "
+        "with cuDNN's own search for algorithms. TensorRT did not take part.",
         "*Fastest kernels* are the fastest of TVM's, cuDNN's and cuBLASLt's kernels for each "
         "operator. *Ours* is the fastest scheduler with the fastest kernels, in one CUDA graph. "
         "It is given as a share of sequential execution with the same kernels, and as a share of "
         "the time of PyTorch in a CUDA graph. All times are in microseconds.",
         _absolute(networks),
-        "The time of each scheduler over that of sequential execution with the same kernels. "
+        "Each entry is the time of a scheduler over that of sequential execution with the same "
+        "kernels. "
         "*Folded* is Opara with its streams combined into at most eight.",
         _shares(networks),
         " ".join(filter(None, (_checks(report), report["note"]))),
@@ -117,9 +118,10 @@ def summary(report: Mapping[str, Any]) -> str:
     of_sequential = {n: _share(_best(us), us.get(FASTEST)) for n, us in networks.items()}
     of_graph = {n: _share(_best(us), us.get(GRAPH)) for n, us in networks.items()}
     return (
-        f"**On a GPU**, an {gpu}, in one CUDA graph. Time of the fastest scheduler over that of "
-        f"sequential execution of the same kernels: {_listed(of_sequential)}. Over that of "
-        f"PyTorch in a CUDA graph: {_listed(of_graph)}."
+        f"**On a GPU**, an {gpu}, in one CUDA graph. The time of the fastest scheduler, as a share "
+        "of the time of sequential execution of the same kernels, was: "
+        f"{_listed(of_sequential)}. As a share of the time of PyTorch in a CUDA graph, it was: "
+        f"{_listed(of_graph)}."
     )
 
 

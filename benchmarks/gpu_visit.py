@@ -48,7 +48,7 @@ MOST_FACTS_BYTES = 2 * 10**6
 MOST_LOG_BYTES = 8 * 10**6
 """The most bytes that one step may add to `visit.json`, and the most bytes of `visit.log`."""
 LEAST_SHARE = 0.4
-"""A step begins only if at least this share of its limit is left of the visit's minutes."""
+"""A step begins only if the visit has at least this share of the step's time limit left."""
 TIME_LIMITS = {"squeezenet": 60, "inception_v3": 110, "randwire": 140, "nasnet_a": 180}
 OTHER_TIME_LIMIT = 60
 """Seconds for the part `time` of `gpu.py`, by network."""
@@ -202,7 +202,7 @@ class Visit:
     def _kill_running(self) -> None:
         """Kill the step that is running, and the processes that it started and left behind."""
         assert self._running is not None
-        with contextlib.suppress(ProcessLookupError):  # All of them have ended.
+        with contextlib.suppress(ProcessLookupError):  # All these processes may have ended.
             os.killpg(self._running.pid, signal.SIGKILL)
         self._running.wait()
         self._running = None

@@ -87,7 +87,7 @@ def measure(
     warmup: number of rounds before anything is timed.
     lead_in: number of calls in each turn before the timed ones. They wake sleeping threads.
     in_a_row: number of timed calls in each turn. The time of the turn is their median, so a single
-        call that the machine held up does not count.
+        call that other work delayed does not count.
     rest_s: seconds of rest before each turn.
     clock: function that returns the time in seconds. Tests pass a clock of their own.
     sleep: function that rests for a number of seconds. Tests pass a function that does not rest.

@@ -147,7 +147,8 @@ def instance(
 def lower_bound_us(subject: Instance, gpus: int) -> float:
     """Lower bound of the latency of any schedule, in microseconds.
 
-    It is the larger of two bounds: the longest path without transfers, and the time that the
+    The result is the larger of two bounds: the longest path without transfers, and the time that
+    the
     operators take if they keep all GPUs busy to the end.
     """
     finish = [0.0] * subject.graph.num_ops

@@ -1,8 +1,8 @@
 """Compares whole networks on our runtime, onnxruntime and PyTorch: `python -m benchmarks.kernels`.
 
 The output has the times of each network. It also tells how close our runtime comes to the peak rate
-of the cores, how many reorders and copying concatenations are left, how much memory a run takes,
-and whether schedules are faster than sequential execution.
+of the cores, and whether schedules are faster than sequential execution. Further columns have the
+numbers of reorders and of copying concatenations, and the memory of a run.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _print(row: Row, found: dict[str, harness.Summary]) -> None:
 def peak_flops_a_us() -> float:
     """The peak rate of all cores, in floating-point operations a microsecond.
 
-    It is measured with the convolution `ROOF`, divided over all cores.
+    The rate is measured with the convolution `ROOF`, divided over all cores.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def _peak_bytes(
 ) -> dict[str, int]:
     """Growth of peak memory in bytes, of our runtime and of onnxruntime.
 
-    Each runs in a process of its own. Memory that importing the runtime takes does not count.
+    Each runtime runs in a process of its own. Memory that importing it takes does not count.
     """
     with tempfile.TemporaryDirectory() as folder:
         compilation.artifact(compilation.sequential()).save(f"{folder}/model.tar")

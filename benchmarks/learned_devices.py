@@ -42,7 +42,7 @@ TARGETS = {
     "sse4.2": Target("llvm -mcpu=nehalem", 2),
     "one core": Target("llvm -mcpu=core-avx2", 1),
 }
-"""The CPU targets by name. The first is the one that others are predicted from."""
+"""The CPU targets by name. Latencies of the first one serve to predict those of the others."""
 STAGED = {"squeezenet": 64, "googlenet": 64}
 """The networks whose stages are all measured, and the height and width of their images."""
 ALONE = {**STAGED, "inception_v3": 96, "resnet50": 64}

@@ -233,7 +233,7 @@ def _operators(name: str, first: Recorded, other: Recorded, own: int) -> dict[st
             try:
                 predicted = model.predict([workloads[int(i)] for i in rest]).us
             except LatencyError:
-                continue  # Nothing was measured anywhere.
+                continue  # Neither target has measurements.
             errors[way].append(_error(predicted, us[rest]))
     return {"target": name, "own": own, "of": len(us), **_means(errors)}
 
@@ -304,7 +304,7 @@ def by_choice(folder: Path) -> list[dict[str, Any]]:
 class AsRecorded(LatencyOver):
     """Recorded latencies, which are never measured again.
 
-    So the schedule that is best by the recorded latencies stays the best.
+    If a latency were measured again and changed, another schedule could become the best.
     """
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:

@@ -271,7 +271,8 @@ def brought_along(network: str, folder: Path | None) -> dict[str, Schedule]:
 
     Raises
     ------
-    SystemExit: the folder has no schedule of the network, or this program itself uses a NAME.
+    SystemExit: the folder has no schedule of the network, or a NAME is one of the names that this
+        program uses itself.
     """
     if folder is None:
         return {}

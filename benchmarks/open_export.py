@@ -157,7 +157,7 @@ NETWORKS: dict[str, OpenNetwork] = {
 
 
 def export(name: str, folder: Path) -> None:
-    """Export one network, and write it as `.onnx`, and what is open in it as `.json`."""
+    """Export one network, and write it as `.onnx`, and its open dimensions as `.json`."""
     opened = NETWORKS[name]
     torch.manual_seed(0)
     network = opened.make().eval()
@@ -189,7 +189,7 @@ def main() -> int:
     parser.add_argument("networks", nargs="*", metavar="NAME", choices=[[], *NETWORKS])
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
-    torch.backends.mha.set_fastpath_enabled(False)  # It has no form in ONNX.
+    torch.backends.mha.set_fastpath_enabled(False)  # ONNX has no form for it.
     sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("left out"))
     logging.disable(logging.WARNING)
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Simulated devices with latencies computed from data sheets.
 
-These latencies are the same on every machine and need no measurements. The latency of an operator
-is made up of its launch, its arithmetic and its memory traffic. Operators that run at the same time
-share cores and bandwidth as `tvm_interop.scheduling.simulation.Contention` describes.
+The simulated latencies are the same on every machine and need no measurements. The latency of an
+operator is made up of its launch, its arithmetic and its memory traffic. Operators that run at the
+same time share cores and bandwidth as `tvm_interop.scheduling.simulation.Contention` describes.
 """
 
 from __future__ import annotations

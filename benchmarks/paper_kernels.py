@@ -3,8 +3,8 @@
 The paper ran cuDNN's kernels. Only their work is known: flops, bytes and the sizes of the matrix
 product. This module assumes their thread blocks:
 
-- A convolution or matrix product computes tiles of `tile` by `tile` values, one tile a block, with
-  256 threads of 128 registers, and keeps two pipeline stages of both inputs in shared memory.
+- A convolution or matrix product computes tiles of `tile` by `tile` values, one tile a block. A
+  block has 256 threads of 128 registers, and two pipeline stages of both inputs in shared memory.
 - A depthwise convolution computes one value a thread. Its blocks compute at a share `depthwise` of
   the speed of other kernels. The rest of the arithmetic speed is free for other blocks.
 - Any other operator moves bytes, one value a thread. A ReLU behind a convolution is part of its

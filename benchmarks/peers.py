@@ -1,6 +1,6 @@
 """The runtimes that this package is compared with.
 
-Some are the engines of `tvm_interop.perf.engines`. This module adds the others.
+Some of the runtimes are engines in `tvm_interop.perf.engines`. This module adds the others.
 
 Each runtime takes part at its best. It compiles, warms up and finds its best number of threads
 before it is timed.

@@ -187,7 +187,7 @@ def _serve(parent: Connection, name: str, path: Path, told: Mapping[str, Any]) -
                 began = time.perf_counter()
                 outputs = run(feed)
                 times.append(time.perf_counter() - began)
-        except Exception as error:  # The parent tells of any failure, and at which sizes it came.
+        except Exception as error:  # The parent reports the failure and the sizes.
             parent.send(repr(error))
             return
         median_s = statistics.median(times[1:] or times)

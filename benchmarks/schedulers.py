@@ -7,9 +7,9 @@ There are two comparisons. In the first (`same-kernels`), all schedules of a net
 kernels in interleaved rounds. The schedules come from one compilation and must give the same output
 bits.
 
-The second (`merging`) is for schedulers that merge operators. Merged operators need kernels of
-their own. These schedulers run against sequential execution and `ios`, and their outputs may differ
-in the last bits.
+The second comparison (`merging`) is for schedulers that merge operators. Merged operators need
+kernels of their own. These schedulers run against sequential execution and `ios`, and their outputs
+may differ in the last bits.
 
 Each table is printed, and its files are written, as soon as it is complete. On a busy machine
 nothing is measured. With `--force` the schedulers run all the same, and every output says that the

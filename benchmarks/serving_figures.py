@@ -165,9 +165,9 @@ def _sustained(
 ) -> float:
     """The highest throughput of a mix that a policy sustains, in requests a second.
 
-    It is found by bisection to 2%. A policy sustains a load if at least 0.96 of the requests of
-    each model are served by the end. The result is 0 if the policy does not sustain a tenth of the
-    throughput of one instance at a time.
+    The throughput is found by bisection to 2%. A policy sustains a load if at least 0.96 of the
+    requests of each model are served by the end. The result is 0 if the policy does not sustain a
+    tenth of the throughput of one instance at a time.
     """
 
     def serves(load: float) -> bool:

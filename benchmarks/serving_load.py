@@ -115,8 +115,8 @@ class OrtModel(AnyModel):
 def serve(folder: Path, contestant: str) -> None:
     """Serve the models that `prepare` wrote into the folder: the main function of a server process.
 
-    It prints the port. When it reads a line, it stops, and prints the policy's explanations of its
-    decisions.
+    The process prints its port. When it reads a line from standard input, it stops, and prints the
+    policy's explanations of its decisions.
     """
     names = json.loads((folder / "names.json").read_text())
     sources: dict[str, Any] = {name: folder / f"{name}.tar" for name in names}

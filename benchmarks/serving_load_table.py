@@ -1,6 +1,6 @@
 """Writes the results of `benchmarks.serving_load` as a table and a figure.
 
-It needs none of the libraries of that benchmark.
+This module needs none of the libraries that `serving_load` needs.
 """
 
 from __future__ import annotations

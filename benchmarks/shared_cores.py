@@ -77,16 +77,16 @@ def main() -> None:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], slow, [False]])))
     times = [*(look[0] for look in looks), ends]
     lengths = [times[end] - times[begin] for begin, end in edges.reshape(-1, 2)]
-    print(f"fastest median of {_RUNS} runs: {medians.min():.0f} us; {len(looks)} looks")
-    print(f"stretches: {len(lengths)}, {100 * sum(lengths) / seconds:.1f}% of the time")
+    print(f"fastest median of {_RUNS} runs: {medians.min():.0f} us; {len(looks)} medians")
+    print(f"slow periods: {len(lengths)}, {100 * sum(lengths) / seconds:.1f}% of the time")
     if lengths:
         print(f"longest {max(lengths):.2f} s, median {np.median(lengths):.2f} s")
         print(
-            f"one operator: {np.median(ops[slow]):.0f} us in stretches, "
+            f"one operator: {np.median(ops[slow]):.0f} us in slow periods, "
             f"{np.median(ops[usual]):.0f} us otherwise"
         )
         print(
-            f"operators at the same time: {np.median(overlaps[slow]):.2f} in stretches, "
+            f"operators at the same time: {np.median(overlaps[slow]):.2f} in slow periods, "
             f"{np.median(overlaps[usual]):.2f} otherwise"
         )
 

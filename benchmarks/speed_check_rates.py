@@ -195,7 +195,7 @@ def _chosen_by_auto(
     made = schedule(
         _GRAPH, "auto", latency, streams=2, evaluate=evaluate, confirm_choice=confirm_choice
     )
-    assert "lios" in made.stats["chosen_by_us"], "it is a finalist"
+    assert "lios" in made.stats["chosen_by_us"], "`lios` must be a finalist"
     return made
 
 

@@ -39,10 +39,10 @@ def section(report: Mapping[str, Any], *others: Mapping[str, Any]) -> list[str]:
     """The section on the start of a process, as Markdown. `others` are further reports."""
     text = (
         "## From the start of a process\n\nMeasured by `python -m benchmarks.start_up`. Each entry "
-        "is a mean over several processes. It tells how many milliseconds after the start of its "
-        "process an output was there. *Loaded* is when our program in C had checked the file, and "
-        "*made* is when its instance was ready. *Peak* is the most memory until the first output, "
-        "and *steady* the memory after the last run."
+        "is a mean over several processes. It is the time in milliseconds from the start of "
+        "the process until an output was there. *Loaded* is the time until our program in C had "
+        "checked the file, and *made* the time until its instance was ready. *Peak* is the most "
+        "memory until the first output, and *steady* the memory after the last run."
     )
     parts = [text]
     for one in (report, *others):

@@ -323,8 +323,10 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", default=[""], metavar="NAME", help="cells whose names begin so"
     )
-    parser.add_argument("--quick", action="store_true", help="each kind of cell in small")
-    parser.add_argument("--report", action="store_true", help="claims and plots from the files")
+    parser.add_argument("--quick", action="store_true", help="run small versions of some cells")
+    parser.add_argument(
+        "--report", action="store_true", help="only make claims and plots, from files"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.report:

@@ -281,7 +281,7 @@ def learning_cell(
 def policies_cell(setup: Setup) -> dict[str, Any]:
     """Run policies without learning, and `top+` with its search.
 
-    Each runs on the arrivals of the trainings and on saturated queues.
+    Each policy runs on the arrivals of the trainings and on saturated queues.
     """
     world = World(setup)
     programs = world.programs

@@ -67,7 +67,7 @@ class SmallCase:
     def environment(self, seed: int) -> Environment:
         """An environment in which requests arrive periodically.
 
-        Their rate is 1.5 times the throughput of one instance at a time.
+        The rate of requests is 1.5 times the throughput of one instance at a time.
         """
         seconds = 150 * self.mean_us / 1e6
         arrivals = periodic([0.75e6 / self.mean_us] * 2, seconds)

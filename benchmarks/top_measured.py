@@ -174,7 +174,7 @@ def predicted(
 def in_mix(served: Any, seconds: float) -> float:
     """Throughput in requests of the mix a second. Only requests that make up whole mixes count.
 
-    So the result depends only on the model that is furthest below its share of the mix.
+    The model that is furthest below its share of the mix alone decides the result.
 
     Parameters
     ----------
@@ -193,7 +193,8 @@ def measure(
 ) -> dict[str, Any]:
     """Measure and simulate all contestants, and return the results for JSON.
 
-    Each serves for `seconds` in a round. The agents of `top` are trained with `steps` steps.
+    Each contestant serves for `seconds` in a round. The agents of `top` are trained with `steps`
+    steps.
     """
     machine = observe().as_dict()
     artifacts = {name: compiled(name, size) for name, size in networks}

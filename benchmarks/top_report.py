@@ -55,8 +55,8 @@ def done(folder: Path) -> dict[str, Any]:
 def summary(cells: dict[str, Any]) -> dict[str, Any]:
     """A summary of each contestant that has a reward, by its name.
 
-    It has the number of seeds, the simulator calls, and mean, least and largest value of each
-    result over the seeds.
+    The summary has the number of seeds, the simulator calls, and the mean, least and largest value
+    of each result over the seeds.
     """
     found: dict[str, Any] = {}
     for prefix in sorted({name.rpartition("-")[0] for name in cells}):

@@ -1,4 +1,4 @@
-"""Makes the claims about the TOP paper's Figs. 16, 21, 23 and 25 from the cells' result files."""
+"""Compares the TOP paper's Figs. 16, 21, 23 and 25 with the results of our runs (the cells)."""
 
 from __future__ import annotations
 

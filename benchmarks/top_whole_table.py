@@ -13,7 +13,7 @@ _STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2
 _LOADS = {
     "clients": "clients that wait for each answer",
     "poisson": "Poisson arrivals at 1.5 times the throughput of one instance at a time",
-    "bursts": "bursts at 0.8 times that",
+    "bursts": "bursts at 0.8 times the throughput of one instance at a time",
 }
 _COLUMNS = {
     "throughput": "requests /s", "mix": "of the mix /s", "p99_ms": "99th percentile, ms",

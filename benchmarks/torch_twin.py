@@ -1,8 +1,9 @@
 """A PyTorch module that computes the same as an ONNX graph, with one PyTorch call for each node.
 
-It knows the operators of the networks in `tvm_interop.models`, including the light networks. An
-unknown operator raises an error when the module is made. Nodes that depend on constants alone are
-computed at that time too, as in other runtimes. Nothing else is folded or fused.
+The module knows the operators of the networks in `tvm_interop.models`, including the light
+networks. An unknown operator raises an error when the module is made. Nodes that depend on
+constants alone are computed at that time too, as in other runtimes. Nothing else is folded or
+fused.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def spoilers(
 
 def table(rows: Iterable[Row]) -> str:
     """The results as a Markdown table."""
-    head = f"| | {OURS} | {ONNXRUNTIME} | {OPENVINO} | what spoils ours: share of both cores |"
+    head = f"| | {OURS} | {ONNXRUNTIME} | {OPENVINO} | our largest losses: share of both cores |"
     return "\n".join([head, "|---|--:|--:|--:|---|", *map(_line, rows)])
 
 

@@ -9,7 +9,7 @@ numbers.
 
 The limits in `compiler/winograd_choice.py` come from this table: `_FASTER`, `_FEWEST_CHANNELS`,
 `_FEWEST_FLOPS`. Here the weights are in the caches, which favours Winograd's kernel for large
-weights; `_BYTES_PER_US` makes up for it.
+weights; `_BYTES_PER_US` corrects for that.
 """
 
 from __future__ import annotations

@@ -321,8 +321,8 @@ def _told(
 ) -> dict[str, Any]:
     """Return the time and memory of compiling one artifact.
 
-    Both are read from a file. If the file is missing, the artifact is compiled first, and the file
-    is written.
+    Time and memory are read from a file. If the file is missing, the artifact is compiled first,
+    and the file is written.
 
     Parameters
     ----------

@@ -203,7 +203,7 @@ NETWORKS: dict[str, Maker] = {
     "my_mmoe": own(Mmoe, lambda b: (torch.randn(b, 512),)),
     "my_mmoe_b32": own(Mmoe, lambda b: (torch.randn(32 * b, 512),)),
     "my_bilstm": own(BiLstm, lambda b: (torch.randn(b, 16, 64),)),
-    # The networks from here on were not looked at while kernels were written.
+    # The networks from here on were not used while our kernels were developed.
     "tv_shufflenet_v2": torchvision_net("shufflenet_v2_x1_0"),
     "tv_regnet_y_400mf": torchvision_net("regnet_y_400mf"),
     "tv_mnasnet1_0": torchvision_net("mnasnet1_0"),

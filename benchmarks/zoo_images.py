@@ -25,7 +25,7 @@ class ResidualU(nn.Module):
     Parameters
     ----------
     levels: number of sizes of images, including the input's. Each is half of the one before.
-    flat: whether all levels have the input's size. The convolutions are dilated instead.
+    flat: whether all levels have the input's size. Their convolutions are then dilated.
     """
 
     def __init__(self, levels: int, before: int, inner: int, after: int, *, flat: bool) -> None:

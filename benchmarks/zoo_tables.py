@@ -15,8 +15,9 @@ from .markdown import geometric, interval, machine, table
 def networks(report: dict[str, Any]) -> list[str]:
     """The section with our time over the time of each contestant."""
     return [
-        "## Networks as users bring them\n\nExported by `python -m benchmarks.zoo_export FOLDER`, "
-        f"measured by `python -m benchmarks.zoo FOLDER` on {machine(report)}. *Ships* says whether "
+        "## Networks as users bring them\n\nThese networks were exported by `python -m "
+        "benchmarks.zoo_export FOLDER`, and measured by `python -m benchmarks.zoo FOLDER` on "
+        f"{machine(report)}. *Ships* says whether "
         "`compile` chose a schedule or sequential execution. The *over* columns have our time over "
         f"the time of each other contestant, {_how(_ran(report))}. If `compile` "
         "chose sequential execution, ours and *ours, sequential* are the same program, and their "
@@ -32,9 +33,10 @@ def networks(report: dict[str, Any]) -> list[str]:
 def other_kinds(report: dict[str, Any]) -> list[str]:
     """The section about kinds of networks that the section of `networks` does not cover."""
     return [
-        "## Networks of other kinds\n\nExported by `torch.onnx.export`, and measured like the "
-        f"networks above, on {machine(report)}: single steps of decoders, state spaces, attention "
-        "on graphs, sound, volumes, detection and segmentation. OpenVINO as installed computes in "
+        "## Networks of other kinds\n\nThese networks were exported by `torch.onnx.export`, and "
+        f"measured like the networks above, on {machine(report)}. They are single steps of "
+        "decoders, state spaces, attention on graphs, sound, volumes, detection and segmentation. "
+        "OpenVINO as installed computes in "
         f"{_installed_type(report)} here.{_wrong_peer(report)}",
         _of_networks(report),
     ]
@@ -270,8 +272,8 @@ def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
 def two_cores(report: dict[str, Any]) -> list[str]:
     """The section about a second core.
 
-    It tells how efficiently each runtime uses the second core, and which of our operators lose most
-    time on two cores.
+    The section tells how efficiently each runtime uses the second core, and which of our operators
+    lose most time on two cores.
     """
     contestants = ("ours", "onnxruntime", "OpenVINO, float32")
     rows = []
@@ -288,7 +290,7 @@ def two_cores(report: dict[str, Any]) -> list[str]:
         "for sequential execution. An entry of 1 is perfect. The last column has the operators of "
         "ours that lose most time on two cores, with the share of both cores' time that each of "
         "them loses.",
-        table(["", *contestants, "what spoils ours"], rows),
+        table(["", *contestants, "our largest losses"], rows),
     ]
 
 
@@ -319,18 +321,19 @@ def all_cores(report: dict[str, Any]) -> list[str]:
     return [
         "## All cores for each operator\n\nMeasured by `python -m benchmarks.all_cores FOLDER` on "
         f"{machine(report)}. Other programs took {report['machine']['busy']:.0%} of the processor "
-        "time when it began. On a busy machine, prices are more reliable than times and checks, "
-        "and the checks find a gain less often. `ios-both` now divides each large operator over "
-        "all cores, merged operators too. *Before* this change, schedulers that merge operators "
-        "did not divide them, so an operator that ran alone in a plan with several streams used "
-        "one core.\n\nThe columns *price* have the makespan of `ios-both`, over its makespan "
-        "before the change and over the makespan of sequential execution. These makespans come "
-        "from latencies of stages that were measured again after the search. The columns *check* "
-        "have the result of the speed check: the time of the schedule over the time of sequential "
-        "execution of the same operators. The artifact runs the schedule if the ratio is **bold**. "
-        "Otherwise it runs sequentially, before with whole operators. The columns *time* have the "
-        "undisturbed time of the artifact. *Pairs* has this time over the time before, from runs "
-        "of the same rounds, with the 90% interval. *Noise* is the ratio of sequential execution "
+        "time when the measurement began. On a busy machine, prices (sums of latencies) are more "
+        "reliable than times and checks, and the checks find a gain less often. `ios-both` now "
+        "divides each large operator over all cores, merged operators too. *Before* this change, "
+        "schedulers that merge operators did not divide them, so an operator that ran alone in a "
+        "plan with several streams used one core.\n\nThe columns *price* have the makespan of "
+        "`ios-both`, over its makespan before the change and over the makespan of sequential "
+        "execution. These makespans come from latencies of stages that were measured again "
+        "after the search. The columns *check* have the result of the speed check: the time of "
+        "the schedule over the time of sequential execution of the same operators. The artifact"
+        " runs the schedule if the ratio is **bold**. Otherwise it runs sequentially, before "
+        "with whole operators. The columns *time* have the undisturbed time of the artifact. "
+        "*Pairs* has this time over the time before, from runs of the same rounds, with the 90%"
+        " interval. *Noise* is the ratio of sequential execution "
         f"to itself.\n\nOf {len(ran)} artifacts, {before} ran a schedule of `ios-both` before the "
         f"change, and {now} after it. By pairs, the artifact is faster than before, beyond the "
         f"interval, on {faster} networks, and slower on {slower}. The geometric mean of the ratios "

@@ -10,7 +10,7 @@ from tvm_interop.program.graph import OpGraph
 
 
 def cheapest_stages(graph: OpGraph, price: Callable[[frozenset[int]], float]) -> float:
-    """Return the least latency of all sequences of stages, by the definition.
+    """Return the least total latency of all sequences of stages, found by trying each sequence.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ X[2, 1] = np.nan
 def model_of(
     nodes: list[tuple[str, dict[str, Any]]], x: np.ndarray, outputs: int = 1, version: int = 3
 ) -> Any:
-    """A model of nodes beside each other, all of which read `x`."""
+    """A model of independent nodes, all of which read `x`."""
     made, results = [], []
     for i, (op, attributes) in enumerate(nodes):
         names = [f"y{i}_{k}" for k in range(outputs)]

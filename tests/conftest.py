@@ -115,7 +115,7 @@ def _quick_starts() -> Iterator[None]:
     """Let the processes that tests start import TVM without PyTorch.
 
     Without PyTorch, the import takes a third of the time. If a test sets `PYTHONPATH` itself, its
-    processes import both, as users' processes do.
+    processes import TVM with PyTorch, as users' processes do.
     """
     folder = str(Path(__file__).parent / "started")
     with pytest.MonkeyPatch.context() as patch:

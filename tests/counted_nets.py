@@ -1,4 +1,4 @@
-"""Makes ONNX networks whose results have sizes that depend on numbers, for tests."""
+"""Makes ONNX networks whose results have sizes that depend on the data, for tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Computes makespans of schedules over GPUs by the definition, and the least possible makespan.
+"""Computes makespans of schedules over GPUs, as HIOS defines them, and the least makespan.
 
-It shares no code with the schedulers or their simulation.
+This module shares no code with the schedulers or their simulation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`python -m tests.house`: counts lines, long functions and import cycles of the code.
 
-It counts the present code, or the code at an earlier commit. A line of code is a line that holds
-more than comments, docstrings and blanks. Functions and files are counted by all their lines, as a
-reader sees them.
+The program counts the present code, or the code at an earlier commit. A line of code is a line that
+holds more than comments, docstrings and blanks. Functions and files are counted by all their lines,
+as a reader sees them.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The runtime library must have every function that a kernel needs (`runtime/model/tvm_imports.cc`).
 This program builds TVM's kernels of the random graphs with seeds FIRST to LAST - 1, and counts the
 imports. It measures nothing and runs nothing, so a graph takes two or three seconds. `--target`
-names another CPU, such as `llvm -mcpu=x86-64`. With `--target cuda` the program builds the code
-that runs on the host of a GPU, and leaves out the code for the GPU itself, so it needs neither a
-GPU nor nvcc. Its exit code is 1 if a kernel imports a function that is not listed.
+names another CPU, such as `llvm -mcpu=x86-64`. With `--target cuda` the program builds only the
+code that runs on the host of a GPU, and not the code for the GPU itself. So it needs neither a GPU
+nor nvcc. Its exit code is 1 if a kernel imports a function that is not listed.
 """
 
 from __future__ import annotations

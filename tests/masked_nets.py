@@ -18,8 +18,7 @@ from tvm_interop.lowering.masked_positions import Masks, masked_positions
 
 WIDTH = 6
 GIVEN, LENGTH = 4, 7
-"""The number of positions that the tests give, and the length of the sequence after it is filled
-up."""
+"""The number of positions that the tests give, and the length of the padded sequence."""
 LOWEST = float(np.finfo(np.float32).min)
 Build = Callable[["Masked"], str]
 """Adds operators to a net, and returns the name of its output."""

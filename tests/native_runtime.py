@@ -64,8 +64,8 @@ class RuntimeLibraryError(Exception):
 def library_path() -> Path:
     """The path of the runtime library.
 
-    It is in the folder of the library that TVM_INTEROP_LIBRARY names. Without this variable, it is
-    the installed library.
+    The runtime library is in the folder of the library that TVM_INTEROP_LIBRARY names. Without this
+    variable, the installed library is used.
     """
     named = os.environ.get("TVM_INTEROP_LIBRARY")
     return Path(named).parent / "libtvm_interop_runtime.so.1" if named else runtime_file("library")

@@ -22,9 +22,9 @@ FOLDER = "TVM_INTEROP_TEST_KERNELS"
 class ObjectFiles:
     """Keeps object files and libraries of kernels for CPUs, and machine code of kernels for GPUs.
 
-    Its methods take the places of `kernels.build.write_object`, of `kernels.linker.Linker.link` and
-    of `kernels.build_cuda.compile_fatbin`. Several processes may share its folder. The first
-    process that asks for a kernel compiles it.
+    The methods of this class take the places of `kernels.build.write_object`, of
+    `kernels.linker.Linker.link` and of `kernels.build_cuda.compile_fatbin`. Several processes may
+    share one folder. The first process that asks for a kernel compiles it.
 
     Kernels for CPUs are equal if their structure, their target and their pass context are equal.
     Each kernel is compiled by itself and under a name of its structure, so that models share single

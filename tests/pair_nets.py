@@ -16,7 +16,7 @@ from tvm_interop.compiler.range_proofs import check_rows
 from tvm_interop.compiler.row_ranges import Ranges, row_range
 
 GIVEN, FILLED = (2, 4), (3, 7)
-"""The numbers of rows and positions that the tests give, and the numbers after filling up."""
+"""The numbers of rows and positions that the tests give, and the numbers after padding."""
 RANGES: Ranges = {"batch": (1, FILLED[0]), "seq": (1, FILLED[1])}
 
 

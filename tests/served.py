@@ -22,7 +22,7 @@ from tvm_interop.serving.server.model import Model
 def perceptron(batch_sizes: tuple[int, ...] | None = (1, 2, 4)) -> tvm_interop.Artifact:
     """The model `y = softmax(relu(x A) B)`, with 12 numbers in x and 5 in y.
 
-    It is compiled for several batch sizes, or for one.
+    The model is compiled for several batch sizes, or for one.
     """
     net = Net()
     x = net.input("x", ["n", 12] if batch_sizes else [1, 12])

@@ -6,7 +6,7 @@ some of these samples, compiles the programs and compares the results:
     python -m tests.torch_operators                      # all operators; takes an hour
     python -m tests.torch_operators cumsum nn.functional.pad --samples 20
 
-It prints a line for each operator: `right`, or the reason why it is not.
+The program prints a line for each operator: `right`, or what is wrong.
 """
 
 from __future__ import annotations

@@ -39,5 +39,5 @@ class WeightedKernel:
         return self._out.copy()
 
     def bind(self, weight: np.ndarray) -> None:
-        """Give the kernel another weight, or the same weight with other numbers."""
+        """Give the kernel another weight, or the same weight with other values."""
         _runtime.bind(self._executor, 1, as_tensor(weight.reshape(self._shape)))

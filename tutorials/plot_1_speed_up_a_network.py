@@ -59,7 +59,7 @@ assert np.array_equal(sequential.get_output(0).numpy(), output)
 # %%
 # Look
 # ----
-# ``profile`` runs the model once. It returns when each operator ran, and on which stream.
+# ``profile`` runs the model once. It returns the start, the end and the stream of each operator.
 
 for row in module.profile()[:6]:
     print(f"stream {row.stream}  {row.start_us:8.1f} .. {row.end_us:8.1f} us  {row.name}")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 # By default TVM binds every thread that calls a kernel to the same core, so streams would take
-# turns. The value 0 prevents this. TVM reads the variable only when the first kernel runs.
+# turns. With TVM_BIND_THREADS=0, TVM binds no thread. TVM reads this variable only when the first
+# kernel runs.
 _os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 from . import _pass_hook

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
 else:
-    # The import of `importlib.abc` would take longer than the import of this package.
+    # The base classes in `importlib.abc` are for type checkers only. To import that module at run
+    # time would take longer than to import this package.
     Loader = MetaPathFinder = object
 
 _MODULE = "tvm.relax.transform"
@@ -23,7 +24,7 @@ _PASS = "InterOpSchedule"
 
 
 def install() -> None:
-    """Add the pass to TVM's module: now if the module is imported, otherwise on its import."""
+    """Add the pass to TVM's module at once if it is imported, otherwise when it is imported."""
     if _MODULE in sys.modules:
         _hang(sys.modules[_MODULE])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):

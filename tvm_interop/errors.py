@@ -1,7 +1,7 @@
 """Every exception that `tvm_interop` raises on purpose.
 
-A message names the object at fault, such as an operator or a file. It says what is wrong with the
-object, and what the user can do. The native code raises the same classes, because
+An error's message names the object at fault, such as an operator or a file. It says what is wrong
+with the object, and what the user can do. The native code raises the same classes, because
 `_native.library` registers each class with tvm-ffi under the name of the class.
 """
 
@@ -66,7 +66,7 @@ class CannotFillUpError(InputError):
     Attributes
     ----------
     why: the reason.
-    advice: what the user can do instead; it follows the reason.
+    advice: what the user can do instead. In the message, the advice follows the reason.
     """
 
     def __init__(self, why: str, advice: str) -> None:
@@ -79,7 +79,7 @@ class CannotFillUpError(InputError):
 
 
 class OutOfTimeError(TVMInteropError):
-    """A measurement was needed after the time budget of a compilation had ended."""
+    """A compilation needed a measurement when its time budget was already spent."""
 
 
 class LatencyError(TVMInteropError, ValueError):
@@ -103,7 +103,7 @@ class OverloadedError(ServingError):
 
     Attributes
     ----------
-    retry_after_s: seconds after which there should be room in the queue.
+    retry_after_s: seconds after which the queue should have space for another request.
     """
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
@@ -138,7 +138,7 @@ class CancelledError(ServingError):
 def cut(value: object, most: int = 100) -> str:
     """Convert `value` to text for an error message, and cut the text after `most` characters.
 
-    A text that a user sends may have any length.
+    A user may send text of any length, and messages should stay short.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Ask, for an error message, whether the user meant the name in `known` closest to `name`.
 
     The result is empty if no name is close. A name of more than 200 characters is not compared,
-    because the time to compare grows with the square of the length.
+    because the time for a comparison grows with the square of the length.
 
     Examples
     --------
@@ -175,8 +175,8 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 def first_line(error: Exception) -> str:
     """The first line of the message of `error`, or the name of its class if it has no message.
 
-    The message of an error from TVM goes on with a backtrace. Where it writes out the definition of
-    an operator, only the operator's name is kept.
+    Messages of TVM's errors go on with a backtrace, which is left out. Where a message has the
+    whole definition of an operator, only the operator's name is kept.
     """
     text = _DEFINITION.sub(r"`\1`", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -27,7 +27,7 @@ __all__ = ["PreparedModel", "TVMInteropBackend", "prepare", "run_model", "suppor
 
 
 class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
-    """A compiled model; the method `run` runs it."""
+    """A compiled model, which the method `run` runs."""
 
     def __init__(self, model: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]]) -> None:
         shapes = {name: tuple(shape) for name, shape in input_shapes.items()}

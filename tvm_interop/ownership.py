@@ -1,8 +1,8 @@
 """Checks that a file belongs to the user or to root, and that nobody else can change it.
 
 The package reads machine code and latencies only from files that pass these checks. A user who can
-write to a file, or to a folder above it, can change its contents. So a file is not used if another
-user owns it or may write to it. ssh has the same rule for its keys.
+write to a file, or to a folder above the file, can change the file's contents. So a file is not
+used if another user owns it or may write to it. ssh has the same rule for its keys.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import stat
 from pathlib import Path
 
 TRUSTED_FOLDERS = "TVM_INTEROP_TRUSTED_FOLDERS"
-"""Environment variable that lists folders, separated by colons. Files in these folders are trusted,
-even if other users may write to the folders."""
+"""Environment variable that lists folders, separated by colons. Files in these folders are used,
+even if other users may write to the folders.
+"""
 
 
 def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
     """Say why another user may be able to change `path`; return None if no other user can.
 
-    The check looks at the file or folder, and at each folder above it. It follows links. Each file
-    and folder must belong to the user or to root, and no other user may write to it. A missing file
-    passes the check. A folder with the sticky bit, such as `/tmp`, passes too. Other users can make
-    files in such a folder, but they cannot replace the files of the user.
+    The function checks the file or folder `path` and each folder above it, and follows links. Each
+    file and folder must belong to the user or to root, and no other user may write to it. A missing
+    file passes the check. A folder with the sticky bit, such as `/tmp`, passes too. Other users can
+    make files in such a folder, but they cannot replace the files of the user.
     """
     real = Path(os.path.realpath(path))
     trusted = [

@@ -17,7 +17,7 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Whether `value` is a finite number, of Python or numpy, that a float can hold."""
+    """Whether `value` is a number of Python or numpy that is finite as a float."""
     if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
         return False
     try:

@@ -1,8 +1,8 @@
 """Makes temporary folders that are removed even if their process is killed.
 
-A process removes its own folder when it ends. If a process is killed, the next process that needs a
-folder removes the folder of the killed process. To tell whether a process still runs, each folder
-has a file that its process keeps locked. The system releases the lock when the process ends.
+A process removes its own folder when it ends. A killed process leaves its folder behind, and the
+next process that needs a folder removes it. To tell whether a process still runs, each folder has a
+file that its process keeps locked. The system releases the lock when the process ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ LOCK = ".lock"
 _own: set[Path] = set()
 """The folders of this process."""
 _NEW_S = 60.0
-"""Age in seconds below which folders are not removed, because they may not be locked yet."""
+"""Age in seconds below which folders are not removed, because their process may not have locked
+them yet.
+"""
 
 
 @contextlib.contextmanager
@@ -47,7 +49,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def remove_own_folders() -> None:
-    """Remove all folders of this process. The process must end immediately afterwards."""
+    """Remove all temporary folders of this process. The process must end immediately afterwards."""
     for folder in list(_own):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -46,7 +46,7 @@ _VERBS = {
 """Commands of tvmc that are refused, each with the reason or with what to use instead."""
 
 _FIXED = {"--executor": "graph", "--runtime": "cpp", "--desired-layout": "NCHW"}
-"""Options of which only one value is supported, each with this value."""
+"""Options for which only one value is supported, each with this value."""
 
 _KINDS = ("llvm", "cuda")
 _OPTION = "target option "

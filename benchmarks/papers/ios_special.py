@@ -37,7 +37,10 @@ def _at(sheet: str, batch: int) -> tuple[Subject, Found]:
 def _times_by(
     what: str, ms: Mapping[Any, float], papers: Mapping[Any, Mapping[Any, float]]
 ) -> Table:
-    """A table of times by the batch or GPU that runs, and by that for which a schedule was made."""
+    """A table of times.
+
+    Each row has the batch or GPU of the run, and each column the one of the schedule.
+    """
     return Table(
         f"Milliseconds, ours (the paper's), by the {what} that runs",
         ["runs", *(f"made for {of}" for of in papers)],

@@ -278,7 +278,7 @@ def table_6() -> Record:
 
 @experiment("lios", "Table VII", "TensorRT and Apollo (RQ4, with Figure 9)", seconds=0)
 def table_7() -> Record:
-    """Both need a GPU."""
+    """Says what is missing: TensorRT and Apollo run on GPUs only."""
     return not_to_be_had(
         "LIOS is faster than TensorRT on all networks but SqueezeNet, and faster than Apollo on "
         "all.",

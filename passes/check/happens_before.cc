@@ -9,8 +9,8 @@ namespace {
 
 enum State : char { kNew, kOpen, kDone };
 
-// The largest size that the relation may have, in 32-bit words, summed over all rows of `known_`.
-// It is 256 MiB.
+// The largest size that the happens-before relation may have: 256 MiB, given as the number of
+// 32-bit words in all rows of `known_`.
 constexpr size_t kMostWords = size_t{1} << 26;
 
 }  // namespace
@@ -45,13 +45,14 @@ HappensBefore::HappensBefore(const std::vector<int>& stream_of,
   Search();
 }
 
-// A depth-first search from each operator to the operators before it. An operator is done when all
-// operators before it are done.
+// A depth-first search that goes from each operator to the operators that must end before it. An
+// operator is done when its row of the relation is complete. This requires that all operators
+// before it are done.
 void HappensBefore::Search() {
   known_.resize(sources_.size() * width_);
   std::vector<State> state(sources_.size(), kNew);
-  // The operators on the current path, each with the number of its sources (the operators that it
-  // waits for) that are done.
+  // The operators on the current path of the search. The sources of an operator are the operators
+  // that it waits for. The second number says how many of them are done.
   std::vector<std::pair<int, size_t>> path;
   for (size_t start = 0; start < sources_.size(); ++start) {
     if (state[start] == kNew) path.emplace_back(start, 0);

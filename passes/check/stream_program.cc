@@ -36,13 +36,13 @@ void CheckNumbers(const StreamProgram& program) {
   }
 }
 
-// The largest number of steps that comparisons of accesses may take. Real programs need fewer.
+// The largest number of steps for comparing pairs of accesses. Real programs need fewer.
 constexpr size_t kMostSteps = size_t{1} << 27;
 
 using Range = std::pair<int64_t, int64_t>;
 
-// The first run of contiguous bytes of `range` that is in no range of `covers`. Empty if `covers`
-// holds all bytes of `range`.
+// The first contiguous bytes of `range` that lie in no range of `covers`. The result is empty if
+// the ranges of `covers` hold all bytes of `range`.
 Range FirstUncovered(Range range, std::vector<Range> covers) {
   std::sort(covers.begin(), covers.end());
   int64_t end = range.second;
@@ -68,8 +68,8 @@ class Checker {
     Verdict verdict = {happens_before_.circle(), {}};
     if (!verdict.circle.empty()) return verdict;
     if (sweeps && IsSafeBySweep(program_, happens_before_)) return verdict;
-    // The sweep did not show that the program is safe. So every two accesses are compared, to find
-    // the operators at fault.
+    // The walk through the accesses (`sweep.h`) did not show that the program is safe. So compare
+    // every two accesses, to find the operators at fault.
     writes_of_read_.resize(accesses_.size());
     ForEachOverlap([this](size_t a, size_t b) { Compare(a, b); });
     for (size_t read = 0; read < accesses_.size(); ++read) {
@@ -144,8 +144,9 @@ class Checker {
     }
   }
 
-  // The ranges of the accesses in `writes` that come after the access `earlier`. A range that
-  // several operators write in shares counts only if all its shares are written after `earlier`.
+  // The ranges of those accesses in `writes` that come after the access `earlier`. If several
+  // operators each write a share of a range, the range counts only if all its shares are written
+  // after `earlier`.
   std::vector<Range> WrittenAfter(size_t earlier, const std::vector<size_t>& writes) const {
     std::map<std::tuple<int64_t, int64_t, int>, std::vector<char>> seen;
     std::vector<Range> ranges;

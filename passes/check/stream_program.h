@@ -17,8 +17,8 @@ struct Access {
   int64_t begin = 0;
   int64_t end = 0;
   bool writes = false;
-  // The tensor that the bytes belong to, or -1 if unknown. A read of a tensor must find bytes whose
-  // last write was of that tensor.
+  // The tensor that the bytes belong to, or -1 if unknown. When a tensor is read, the last write to
+  // its bytes must have been a write of the same tensor.
   int tensor = -1;
   // Several operators may write one range together, each a different share of it. The shares are
   // numbered from 0 to `shares` - 1. A write by a single operator is share 0 of 1.
@@ -32,8 +32,8 @@ struct StreamProgram {
   std::vector<int> stream_of;           // the stream of each operator
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
 
-  // For each operator, whether it is a fault if a write of the operator overlaps another access of
-  // the same operator.
+  // For each operator, whether its own accesses may not overlap. If so, it is a fault if one of its
+  // writes overlaps another of its accesses.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };
@@ -48,7 +48,8 @@ struct Fault {
   Kind kind;
   size_t first;  // indices into `accesses`
   size_t second;
-  // The bytes that both accesses touch. For `kOverwritten`, only the bytes whose values are lost.
+  // The bytes that both accesses touch. If the fault is `kOverwritten`, only those of them whose
+  // values are lost before they are read.
   int64_t begin;
   int64_t end;
 };

@@ -8,12 +8,12 @@
 namespace tvm_interop::check {
 namespace {
 
-// The last accesses of a range of bytes. Every access so far covers either all of the range or no
-// byte of it.
+// The last accesses of a range of bytes. The range is so small that every access so far covers
+// either all of it or no byte of it.
 struct Segment {
   int64_t end = 0;
-  // The last write of the bytes. There are several last writes if they need no order between them:
-  // writes of one operator, or writes of different shares of one tensor.
+  // The last write of the bytes. There may be several if they need no order between them: writes of
+  // one operator, or writes of different shares of one tensor.
   std::vector<const Access*> writers;
   std::vector<int> readers;  // the operators that have read the bytes since the last write
 
@@ -157,8 +157,7 @@ class Sweep {
     return segment.writers.size() + segment.readers.size() + segment.before.size();
   }
 
-  // Counts steps. Once the walk has taken too many steps, it gives up: the program then does not
-  // count as safe.
+  // Counts steps. After too many steps, the walk ends, and the program does not count as safe.
   void Spend(size_t steps) {
     steps_ += steps;
     Require(steps_ <= kMostSteps);

@@ -10,7 +10,8 @@ namespace tvm_interop::check {
 //
 // The sweep walks through the operators in a topological order. For each range of bytes, it keeps
 // the last writer and the operators that have read the range after this write. The next writer must
-// come after all of them. Then it also comes after every operator that touched the range earlier.
+// come after all of these operators. They came after every operator that touched the range earlier,
+// so the next writer does so too.
 //
 // If the result is true, the program is safe. If the result is false, the program may be safe or
 // unsafe. A safe program gives false in two cases. First, several operators write a range in

@@ -39,8 +39,8 @@ class OpGraphRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(OpGraphRef, ffi::ObjectRef, OpGraphObj);
 };
 
-// Converts a number to int, and saturates at the limits of int. No graph has an operator with an id
-// at a limit, so such an id is refused later.
+// Converts a number to int. A number beyond the limits of int becomes the nearest limit. No graph
+// has an operator with such an id, so the id is refused later.
 inline int ToInt(int64_t value) {
   return static_cast<int>(
       std::clamp<int64_t>(value, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));

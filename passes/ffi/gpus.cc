@@ -42,8 +42,8 @@ IntList LaunchOrderOf(OpGraphRef graph, ffi::Array<IntLists> stages, IntList dev
   return ToArray(LaunchOrder(graph->graph, ToStages(stages, devices)));
 }
 
-// Returns the paths in the order in which `HiosLp` maps them to GPUs. The search for a path does
-// not depend on the GPUs of earlier paths.
+// Returns the paths in the order in which `HiosLp` maps them to GPUs. The paths do not depend on
+// the GPUs to which earlier paths are mapped.
 IntLists LongestPathsOf(OpGraphRef graph, ffi::Bytes op_us, ffi::Bytes edge_us) {
   const GpuCosts costs = ToCosts(graph, op_us, edge_us);
   PathSearch search(costs);

@@ -197,7 +197,7 @@ ffi::Bytes IosWanted(IosSearchRef search, ffi::Bytes value_us, ffi::Bytes is_pri
 }
 
 StageBookRef StageBookMake() { return StageBookRef(ffi::make_object<StageBookObj>()); }
-// `op_us` holds the latency of each operator that the stages may hold.
+// `op_us` holds the latency of each operator of the graph.
 void StageBookWrite(StageBookRef book, ffi::Array<ffi::Bytes> stages, ffi::Bytes op_us,
                     ffi::Bytes price_us) {
   book->book.Write(ToBatch(stages, Unpack<double>(op_us)), Unpack<double>(price_us));
@@ -226,9 +226,9 @@ ffi::Array<ffi::Bytes> IosPricingNext(IosPricingRef pricing, int64_t at_least) {
   const std::vector<size_t> next = pricing->pricing.Next(static_cast<size_t>(at_least));
   return FromBatch(pricing->search->search.stages().Select(next));
 }
-// Takes the latencies (prices) of the stages that were to be priced next. Returns how many of these
-// prices were below the lower bounds that the search had computed for them, and the factor by which
-// all bounds are now multiplied.
+// Takes the latencies (prices) of the stages that the search has asked for. Returns two numbers:
+// how many of these prices were below the lower bounds that the search had computed for them, and
+// the factor by which all bounds are now multiplied.
 ffi::Array<ffi::Any> IosPricingPrices(IosPricingRef pricing, ffi::Bytes price_us) {
   const int64_t below = pricing->pricing.SetPrices(Unpack<double>(price_us));
   return {below, pricing->pricing.scale()};
@@ -244,8 +244,8 @@ StageBeamRef StageBeamMake(OpGraphRef graph, IntList ops, ffi::Bytes op_us, int6
   return StageBeamRef(ffi::make_object<StageBeamObj>(
       graph, ToVector(ops), UnpackForOps<double>(graph, op_us), limits, ToVector(set_of)));
 }
-// Returns the stages, their latencies (prices), how many transitions from one state of the search
-// to the next were looked at, and whether the search ran to its end.
+// Returns four things: the stages, their latencies (prices), the number of transitions between
+// states that the search looked at, and whether the search ran to its end.
 ffi::Array<ffi::Any> StageBeamRun(StageBeamRef beam, int64_t width, bool backward, double below_us,
                                   double parallelism, double certain, int64_t max_transitions,
                                   IsOver is_over, ffi::Function ask) {
@@ -263,8 +263,9 @@ ffi::Array<ffi::Any> StageBeamRun(StageBeamRef beam, int64_t width, bool backwar
   return {FromBatch(found.stages), Pack(found.price_us), found.transitions, found.is_through};
 }
 
-// Returns the streams, the timeline and the predicted makespan in microseconds. The timeline is two
-// lists: {operator, stream} and {start, finish} of each placement.
+// Returns the streams, the timeline and the predicted makespan in microseconds. The timeline
+// consists of two lists: the first holds the operator and stream of each placement, and the second
+// holds its start and finish.
 ffi::Array<ffi::Any> FromTimeline(const Schedule& schedule) {
   std::vector<int64_t> where;
   std::vector<double> when_us;

@@ -30,7 +30,7 @@ class ServingEngineObj : public ffi::Object {
  public:
   explicit ServingEngineObj(const ServingDevice& device) : engine(device) {}
   mutable ServingEngine engine;
-  // The programs of running instances, kept alive because the engine refers to them.
+  // The programs of running instances. They are kept alive here, because the engine refers to them.
   mutable std::unordered_map<int, ServedProgramRef> running;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.ServingEngine", ServingEngineObj, ffi::Object);
 };
@@ -47,8 +47,8 @@ ServingDevice ToDevice(const ffi::Bytes& figures) {
   return {{values.at(0), values.at(1), values.at(2)}, values.at(3), values.at(4), values.at(5)};
 }
 
-// `places` holds three numbers for each operator: its number of waits, its segment (a segment
-// starts when the segment before it has ended) and its part of the program.
+// `places` holds three numbers for each operator: its number of waits, its segment, and its part of
+// the program. A segment starts when the segment before it has ended.
 ServedProgramRef MakeServedProgram(OpGraphRef graph, IntLists streams, ffi::Bytes op_us,
                                    ffi::Bytes op_cores, ffi::Bytes memory_share, ffi::Bytes places,
                                    bool has_barriers) {
@@ -107,9 +107,9 @@ class CombinedServingRef : public ffi::ObjectRef {
 };
 
 // A combined block consists of several blocks of models that run as one program. Each of these
-// blocks is a part of the program. `places` holds two lists for each model, with one entry for each
-// block of the model: the number of the combined block that holds the block, and the number of the
-// block's part in the program.
+// blocks is a part of the program. `places` holds two lists for each model, with an entry for each
+// block of the model. The entry of the first list is the number of the combined block that holds
+// the block. The entry of the second list is the number of the block's part in that program.
 Combination ToCombination(const ffi::Array<ServedProgramRef>& programs,
                           const ffi::Array<IntLists>& places, const ffi::Bytes& interval_us,
                           int64_t buffer) {

@@ -11,10 +11,10 @@ namespace tvm_interop {
 // in topological order, and so are the operators of each block.
 //
 // A cut divides the graph in two halves such that every operator before the cut reaches every
-// operator after it. The components between neighbouring cuts are the finest series decomposition.
-// If a component of one operator follows a component of several operators, the single operator is
-// the exit of the larger component. An example is the concat of an Inception module. The exit joins
-// the larger component. Any other component is a block of its own. Takes O(n + edges).
+// operator after it. The operators between two neighbouring cuts form a component. If a component
+// of one operator follows a component of several operators, the single operator is the exit of the
+// larger component. An example is the concat of an Inception module. The exit joins the larger
+// component. Any other component is a block of its own. Takes O(n + edges).
 std::vector<std::vector<int>> FindBlocks(const OpGraph& graph);
 
 }  // namespace tvm_interop

@@ -59,9 +59,9 @@ class HopcroftKarp {
     return reached_free;
   }
 
-  // A depth-first search along the layers, from the free left vertex `root`. It keeps its own
-  // stack, because a path can be as long as the graph. A right vertex leaves its layer as soon as
-  // it is tried, even if it leads to no free vertex.
+  // A depth-first search along the layers, from the free left vertex `root`. It has its own stack
+  // and is not recursive, because a path can be as long as the graph. A right vertex leaves its
+  // layer as soon as it is tried, even if it leads to no free vertex.
   void Augment(int root) {
     std::vector<int> path_left = {root};
     std::vector<int> path_right;

@@ -102,8 +102,9 @@ int OpGraph::Width() const {
   if (names_.empty()) return 0;
   std::call_once(closure_->width_once, [this] {
     descendants(0);
-    // The graph has fewer edges than its closure, so a matching along the graph's edges is quicker
-    // to find. That matching already has most edges of the final matching.
+    // The graph has fewer edges than its closure, so a matching of the graph is quicker to find
+    // than a matching of the closure. Start from the matching of the graph: it already has most
+    // edges of the matching of the closure.
     const std::vector<int> along_edges = MaximumMatching(successors_, num_ops());
     int unmatched = 0;
     for (int partner : GrowMatching(closure_->descendants, num_ops(), along_edges)) {

@@ -63,8 +63,8 @@ class OpGraph {
   std::vector<Edge> edges_;
   std::vector<std::vector<int>> predecessors_, successors_;
   std::vector<int> order_, positions_;
-  // The closure is stored behind a pointer, because a graph can be moved, but a once_flag cannot.
-  // The once_flags allow several threads to use one graph.
+  // The once_flags allow several threads to use one graph. They are stored behind a pointer with
+  // the closure, because a graph can be moved, but a once_flag cannot.
   std::unique_ptr<Closure> closure_;
 };
 

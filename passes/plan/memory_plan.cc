@@ -13,7 +13,7 @@
 namespace tvm_interop {
 namespace {
 
-// Tells for two buffers whether the last use of one always ends before the other is written.
+// Tells for two buffers whether the last use of the first always ends before the second is written.
 class Lifetimes {
  public:
   Lifetimes(const OpGraph& graph, const std::vector<std::vector<int>>& streams,

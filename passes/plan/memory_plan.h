@@ -29,9 +29,9 @@ MemoryPlan PlanMemory(const OpGraph& graph, const std::vector<std::vector<int>>&
                       const std::vector<std::vector<int>>& waits,
                       const std::vector<Buffer>& buffers, int64_t alignment);
 
-// Throws PlanError for an alignment below 1 and for a malformed buffer. A buffer is malformed if it
-// has no producer, names an unknown operator or has a negative size. The sizes of all buffers
-// together must fit an int64.
+// Throws PlanError for an alignment below 1, for a malformed buffer, and if the sum of the sizes of
+// all buffers does not fit an int64. A buffer is malformed if it has no producer, names an unknown
+// operator or has a negative size.
 void CheckBuffers(const OpGraph& graph, const std::vector<Buffer>& buffers, int64_t alignment);
 
 }  // namespace tvm_interop

@@ -17,15 +17,15 @@ struct EndingLimits {
   int max_groups = 0;     // s in the paper: the most groups in an ending; 0 for no limit
 
   // Whether to enumerate only groups with a single root. Such a group is an operator and all
-  // operators that it reaches. The IOS paper publishes counts that come from code with this rule.
-  // If false, a group is any weakly connected set.
+  // operators that it reaches. The counts in the IOS paper come from code with this rule. If false,
+  // a group is any weakly connected set.
   bool single_root = false;
 };
 
 // Returns, for each b up to `most`, the number of ways to choose 1 to `max_groups` of b operators.
 // If `max_groups` is 0, any number of operators may be chosen. If b operators of a state have no
-// readers, each such choice of them is an ending. So the number is a lower bound on the endings of
-// the state.
+// readers in it, each choice of 1 to `max_groups` of them is an ending. So entry b is a lower bound
+// on the number of endings of the state.
 inline std::vector<double> LeastEndings(int most, int max_groups) {
   // Pascal's triangle: choose[k] is "b choose k" while row b is built.
   std::vector<double> choose(static_cast<size_t>(most) + 1);
@@ -40,8 +40,9 @@ inline std::vector<double> LeastEndings(int most, int max_groups) {
 
 // Enumerates the endings of a state. An ending is a nonempty set of operators such that no operator
 // outside the set depends on it (IOS, section 4.1). The groups of an ending are its weakly
-// connected components. Two disjoint sets that are each closed under successors have no edge
-// between them. So an ending is exactly a choice of disjoint connected closed groups.
+// connected components. A set is closed if it holds all readers of its operators. Two disjoint
+// closed sets have no edge between them. So an ending is exactly a choice of disjoint, connected,
+// closed groups.
 //
 // Operators are numbered along a topological order. The order of enumeration depends on the state
 // alone. Groups are sorted by first operator, then by size, then by their operators. Endings come
@@ -60,8 +61,8 @@ class EndingEnumerator {
   // `max_endings`. Returns whether all endings were visited.
   template <typename Visit>
   bool ForEach(const Set& state, size_t max_endings, Visit visit) {
-    // Each group is an ending by itself. So a state with more than `max_endings` groups has too
-    // many endings.
+    // Each single group is an ending. So a state with more than `max_endings` groups has too many
+    // endings.
     if (!FindGroups(state, max_endings)) return false;
     pool_.resize(groups_.size());
     for (size_t i = 0; i < pool_.size(); ++i) pool_[i] = i;
@@ -74,8 +75,8 @@ class EndingEnumerator {
     found_.Clear();
     rooted_.clear();
     state.ForEach([&](int u) {
-      // The size is tested before the group is made, because most operators of a large state reach
-      // more operators than a group may hold.
+      // Test the size before making the group, because most operators of a large state reach more
+      // operators than a group may hold.
       const int limit = limits_.max_group_ops;
       if (limit > 0 && up_sets_[u].HasMoreInCommon(state, limit, u)) return;
       const Set group = up_sets_[u] & state;

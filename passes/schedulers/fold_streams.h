@@ -16,8 +16,8 @@ std::vector<std::vector<int>> FoldStreams(const std::vector<std::vector<int>>& s
                                           const std::vector<double>& op_us, int num_streams,
                                           const std::vector<int>& order);
 
-// The operators sorted by the time at which each could start if there were always a free stream.
-// Ties are in topological order, and so the result is a topological order too.
+// The operators sorted by the time at which each could start if a stream were always free.
+// Operators with equal times are in topological order. So the result is a topological order too.
 std::vector<int> EarliestFirst(const OpGraph& graph, const std::vector<double>& op_us);
 
 }  // namespace tvm_interop

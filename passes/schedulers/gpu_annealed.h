@@ -17,8 +17,8 @@
 
 namespace tvm_interop {
 
-// Random numbers that are the same on every machine, because they use no distributions of the
-// standard library.
+// Random numbers that are the same on every machine. They are made without the distributions of the
+// standard library, which differ between its implementations.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : engine_(seed) {}
@@ -200,9 +200,9 @@ class Annealed {
     return true;
   }
 
-  // A mark is a stage before which `marks_` stores the time at which each GPU is free. Finds the
-  // last mark that is not after position `from`, copies its times into `free_us_`, and returns its
-  // position.
+  // A mark is a position in the sequence. For each mark, `marks_` stores the time at which each GPU
+  // is free just before the stage at this position. Finds the last mark that is not after position
+  // `from`, copies its times into `free_us_`, and returns its position.
   int BackToMark(int from) {
     if (from == 0) {
       free_us_.assign(gpus_, 0.0);
@@ -314,8 +314,8 @@ class Annealed {
     return dice_.Within(first, last);
   }
 
-  // Each of the following functions makes a change. It returns the first position in the sequence
-  // that it changed, or -1 if it changed nothing.
+  // Each of the following functions makes a change. It returns the first position that changed in
+  // the sequence of stages, or -1 if nothing changed.
 
   // Moves an operator to another place or another GPU, where it is alone in a stage.
   int MoveOperator() {
@@ -330,7 +330,8 @@ class Annealed {
     Remember(s);
     if (is_alone) {
       stages_[s].gpu = gpu;
-      // When the stage leaves its old position, each later stage moves forward by one position.
+      // When the stage leaves its old position, each later stage moves one position towards the
+      // front.
       if (to > at) --to;
       const int first = std::min(at, to);
       RememberSequence(first, std::max(at, to) + 1);
@@ -426,7 +427,7 @@ class Annealed {
     return s;
   }
 
-  // The following functions store the state that a change replaces, so that GoBack can restore it.
+  // The following functions store the state before a change, so that GoBack can restore it.
 
   void Remember(int s) { old_stages_.emplace_back(s, stages_[s]); }
   void RememberSequence(int first, int last) {

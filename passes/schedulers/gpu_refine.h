@@ -33,11 +33,12 @@ struct RefineResult {
 // their GPUs. Two GPUs exchange all their stages from some position in the order on. All stages are
 // in one order that agrees with the dependencies, so no change can make them wait for each other in
 // a cycle. Operators of a longest path are moved most often. Operators are put side by side only if
-// `prices` has a price for them together.
+// `prices` has the latency of a stage of these operators.
 //
-// Throws ScheduleError if the stages of `initial` wait for each other in a circle or have no price.
-// Takes O(trials * (n + edges)) at worst. After a change, only the stages from the changed position
-// on are computed again, and only until the change is known to be too slow.
+// Throws ScheduleError if the stages of `initial` wait for each other in a circle, or if `prices`
+// lacks the latency of one of them. Takes O(trials * (n + edges)) at worst. After a change, only
+// the stages from the changed position on are computed again, and only until the change is known to
+// be too slow.
 RefineResult RefineOnGpus(const GpuCosts& costs, const GpuStages& initial,
                           const StagePrices& prices, const RefineOptions& options);
 

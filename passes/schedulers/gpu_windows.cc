@@ -66,8 +66,8 @@ class Sequence {
     return behind >= 0 && stages_[behind].ranks.size() == 1 ? stages_[behind].ranks[0] : -1;
   }
 
-  // Whether the known longest path leads through one of `ranks`. If not, merging these operators
-  // cannot make the schedule shorter.
+  // Whether the longest path that was found leads through one of `ranks`. If not, merging these
+  // operators cannot make the schedule shorter.
   bool MayShorten(const std::vector<int>& ranks) const {
     return std::any_of(ranks.begin(), ranks.end(),
                        [this](int rank) { return is_critical_[stage_of_[rank]] != 0; });
@@ -112,12 +112,11 @@ class Sequence {
     int position = 0;       // position of the stage in `sequence_`
   };
 
-  // The part of the sequence from the first to the last operator to merge.
+  // The region: the part of the sequence of stages from the first to the last operator to merge.
   struct Region {
     int first;
-    // The stages of the region (the part of the sequence that a merge changes), in their order
-    // before the merge and in their order after it. In `new_order`, the first merged stage stands
-    // for all merged stages.
+    // The stages of the region, in their order before the merge and in their order after it. In
+    // `new_order`, the first merged stage stands for all merged stages.
     std::vector<int> old_order, new_order;
     bool has_circle = false;
   };
@@ -128,9 +127,10 @@ class Sequence {
     for (int i = from; i < Size(); ++i) stages_[sequence_[i]].position = i;
   }
 
-  // Returns the time at which the stage's inputs have arrived and its GPU is free. Also returns the
-  // stage whose end or copy determines this time, or -1 if the stage waits for no other stage. For
-  // stages from position `from` on, uses the end times that the last Visit computed.
+  // Returns the time at which the stage can start: its inputs have arrived and its GPU is free.
+  // Also returns the stage whose end or copy determines this time, or -1 if the stage waits for no
+  // other stage. For stages from position `from` on, uses the end times that the last Visit
+  // computed.
   std::pair<double, int> Start(const Stage& stage, int from) const {
     std::pair<double, int> start = {0, -1};
     const auto wait = [&](int s, double copy_us) {
@@ -196,8 +196,8 @@ class Sequence {
     region.first = stages_[kept].position;
     const int last = stages_[stage_of_[ranks.back()]].position;
     region.old_order.assign(sequence_.begin() + region.first, sequence_.begin() + last + 1);
-    // For each position in the part of the sequence that the merge changes, whether its stage is
-    // one of the stages to merge, or waits for one of them.
+    // An entry for each position in the region. It says whether the stage at this position is one
+    // of the stages to merge, or waits for one of them.
     std::vector<char> is_behind(region.old_order.size());
     const auto waits_behind = [&](int s) {
       const int at = stages_[s].position - region.first;

@@ -26,8 +26,8 @@ enum class WindowOrder {
 };
 
 // All windows whose latencies `OpenWindows` may need. A window holds 2 to `window` operators that
-// follow each other on a GPU and do not depend on each other. Each operator of a window is a group
-// of its own.
+// follow each other on a GPU and do not depend on each other. In the batch, each operator of a
+// window is a separate group.
 StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int window);
 
 // Merges neighbouring operators on a GPU into stages, so that they run side by side (HIOS,
@@ -37,10 +37,10 @@ StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int 
 // and the latency of the schedule gets lower. If several windows begin with the same operator, the
 // window that gives the lowest latency of the schedule is taken, with ties to the smallest window.
 //
-// This differs from the paper's listing in two ways. The listing keeps a merged stage before it
-// knows whether the stage improves the schedule (line 11 before line 14); here only an improvement
-// is kept. The listing looks for cycles only along the edges of the graph; here a cycle may also
-// lead along the order of operators on a GPU.
+// This differs from the paper's listing in two ways. In the listing, a merged stage is kept (line
+// 11) before it is known whether it improves the schedule (line 14). Here a merged stage is kept
+// only if it is an improvement. The listing looks for cycles only along the edges of the graph.
+// Here a cycle may also lead from an operator to the next one on its GPU.
 //
 // A stage starts once its GPU is free and all inputs of all its operators have arrived. Its
 // operators end together. Operators are not merged if `prices` has no latency for them. With
@@ -48,8 +48,8 @@ StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int 
 // ScheduleError, naming the operators, if the orders make operators wait for each other in a
 // circle.
 //
-// Takes O(n + edges) for each operator on a longest path. A window without an operator on the known
-// longest path is not tried, because it cannot shorten that path.
+// Takes O(n + edges) for each operator on a longest path. A window without an operator on the
+// longest path that was found is not tried, because it cannot shorten this path.
 GpuSchedule OpenWindows(const GpuCosts& costs, const GpuOrders& orders, int window,
                         const StagePrices& prices, WindowOrder order);
 

@@ -11,9 +11,9 @@ namespace tvm_interop {
 struct LongestPath {
   std::vector<int> ranks;  // ascending
 
-  // The length of the path in microseconds. It includes the path's operators and edges. It also
-  // includes two edges to taken operators (operators of earlier paths): the longest edge from a
-  // taken operator to the first operator, and the longest edge from the last operator to a taken
+  // The length of the path in microseconds. It includes the path's operators and edges. Call the
+  // operators of earlier paths taken. The length also includes the longest edge from a taken
+  // operator to the first operator, and the longest edge from the last operator to a taken
   // operator.
   double us;
 };
@@ -35,8 +35,8 @@ class PathSearch {
   const GpuCosts& costs_;
   std::vector<int> left_;  // ranks, ascending
 
-  // The next six members have an entry for each rank. An operator is taken if it is on an earlier
-  // longest path.
+  // The next six members have an entry for each operator, by rank. An operator is taken if it is on
+  // a longest path that was found before.
   std::vector<char> is_taken_;
   std::vector<char> is_clean_;   // whether no neighbour of the operator is taken
   std::vector<double> in_us_;    // the longest edge from a taken operator to this operator
@@ -50,12 +50,12 @@ class PathSearch {
 // lowest.
 //
 // A path is valid if none of its inner operators has an edge to or from a mapped operator. The
-// length of a path is the sum over its operators and the edges between them, plus an edge at each
-// end. At the front, this is the longest edge from a mapped operator to the first operator. At the
-// back, it is the longest edge from the last operator to a mapped operator. Ties go to the path
-// whose first operator is earliest in topological order. If a path can end at an operator or go on
-// to the same length, it ends. If it can go on to the same length in several ways, the earliest
-// next operator is taken. Ties between GPUs go to the lowest.
+// length of a path is the sum over its operators and the edges between them, plus two more edges:
+// the longest edge from a mapped operator to the path's first operator, and the longest edge from
+// the path's last operator to a mapped operator. Ties go to the path whose first operator is
+// earliest in topological order. If a path that ends at an operator is as long as with a
+// continuation, it ends there. If several continuations are equally long, the one whose next
+// operator is earliest is taken. Ties between GPUs go to the lowest.
 //
 // Takes O(paths * gpus * (operators + edges)). For each path, only the operators from its first
 // operator on are computed again.

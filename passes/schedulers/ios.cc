@@ -21,8 +21,8 @@ void CheckOptions(const IosOptions& options) {
                         " and `max_groups` is " + std::to_string(options.limits.max_groups) +
                         "; both must be 0 (no limit) or more");
   }
-  // A part of a single operator has one transition. With a limit of 0 transitions, even such a part
-  // would be too large.
+  // A part of a single operator has one transition, so a limit of 0 transitions would be too low
+  // even for such a part.
   if (options.max_transitions < 1) {
     throw ScheduleError("`max_transitions` is " + std::to_string(options.max_transitions) +
                         "; it must be 1 or more");
@@ -58,8 +58,8 @@ std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_
 size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   std::vector<int> place(graph.num_ops(), -1);
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = static_cast<int>(i);
-  // Take the number of operators that are read across a cut before position i. change[i] is this
-  // number minus the same number for position i - 1.
+  // Let read[i] be the number of operators before position i that operators from position i on
+  // read. change[i] is read[i] - read[i - 1].
   std::vector<int> change(ops.size() + 1);
   for (size_t i = 0; i < ops.size(); ++i) {
     int last = -1;
@@ -83,10 +83,10 @@ size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   return best;
 }
 
-// A lower bound on the number of transitions of a part. Any set closed under predecessors is a
-// state, because operators can be removed one at a time. Take any b of the `width` operators of an
-// antichain. There is a state in which exactly these b operators have no readers. Any 1 to
-// `max_groups` of these b operators are an ending of that state.
+// A lower bound on the number of transitions of a part. Any set that holds all predecessors of its
+// operators is a state, because operators can be removed one at a time. Take any b of the `width`
+// operators of an antichain. There is a state in which exactly these b operators have no readers.
+// Any 1 to `max_groups` of these b operators are an ending of that state.
 double LeastTransitions(int width, int max_groups) {
   const std::vector<double> endings_of = LeastEndings(width, max_groups);
   double least = 0, choose = 1;  // "width choose b"

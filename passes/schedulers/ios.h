@@ -19,10 +19,11 @@ struct IosOptions {
   // and takes 8 bytes. The stages may take about as much memory again. While a part is searched,
   // its sets of operators may take as much memory too.
   int64_t max_transitions = 8'000'000;
-  // Whether a block with more transitions than its share is cut. If false, the block is left out.
+  // Whether a block that needs more transitions than it may have is cut. If false, the block is
+  // left out.
   bool cuts = true;
-  // Whether the search must end early. Once this function returns true, the remaining blocks are
-  // left out. It is called only if `cuts` is false.
+  // A function that says whether the search must end early. Once it returns true, the remaining
+  // blocks are left out. It is called only if `cuts` is false.
   std::function<bool()> is_over = [] { return false; };
 };
 
@@ -45,12 +46,12 @@ class PartSearch;
 // their latencies can be asked for in one batch. The latency of a stage is called its price here.
 // `Solve` then finds the cheapest schedule: the schedule with the lowest sum of prices.
 //
-// The blocks share `max_transitions` evenly. The blocks that need the fewest transitions come
-// first. Transitions that a block does not use are left to the blocks after it. A block that needs
-// more than its share is left out or cut in two. Its parts are cut again if need be, and each part
-// is searched by itself. This bounds the memory, but the schedule is then only optimal between the
-// cuts. A part of one operator is never cut: its one transition is kept even if it exceeds the
-// limit.
+// Each block may use an equal share of `max_transitions`. The blocks that need the fewest
+// transitions come first. Transitions that a block does not use are left to the blocks after it. A
+// block that needs more than its share is left out or cut in two. Its parts are cut again if need
+// be, and each part is searched separately. This bounds the memory, but the schedule is then only
+// optimal between the cuts. A part of one operator is never cut: its one transition is kept even if
+// it exceeds the limit.
 //
 // A cut separates operators that can start early from operators that can start late. It is near the
 // middle of the block, at a position where operators after the cut read few operators before it.
@@ -87,13 +88,13 @@ class IosSearch {
   const OpGraph& graph() const { return graph_; }
 
   // The cheapest schedule if stage i takes `price_us[i]`, with each group on a stream of its own.
-  // Among equally cheap endings of a state, the first in enumeration order is taken. A price of
-  // infinity marks a stage that must not be chosen. Throws ScheduleError if a price is missing.
-  // Throws LatencyError, naming the operators, if a price is negative or not a number.
+  // Among equally cheap endings of a state, the first in enumeration order is taken. A time of
+  // infinity marks a stage that must not be chosen. Throws ScheduleError if a time is missing.
+  // Throws LatencyError, naming the operators, if a time is negative or not a number.
   Schedule Solve(const std::vector<double>& price_us) const;
 
-  // Throws ScheduleError unless there is one price for each of `stages`. Throws LatencyError,
-  // naming the operators, if a price is negative or not a number.
+  // Throws ScheduleError unless there is one price (latency) for each of `stages`. Throws
+  // LatencyError, naming the operators, if a price is negative or not a number.
   void CheckPrices(const std::vector<size_t>& stages, const std::vector<double>& price_us) const;
 
  private:

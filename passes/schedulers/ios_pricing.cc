@@ -13,8 +13,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // The search looks only at sequences of stages whose cost exceeds the cost of the cheapest sequence
 // by at most a limit, called the gap. Each call asks for more stages than the last call. So it
-// starts with a gap of kGapGrowth times the gap that the last call needed. If a gap is too small, a
-// second search is needed, which costs more time than one search with a gap that is too large.
+// starts with kGapGrowth times the gap that the last call needed. It is better to start with a gap
+// that is too large: if the gap is too small, a second search is needed.
 constexpr double kGapGrowth = 1.25;
 
 std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& op_us) {
@@ -29,11 +29,11 @@ std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& 
   return work_us;
 }
 
-// Returns the `count` stages that add least to the cost of a part. A stage adds the cost of the
-// cheapest way that uses the stage, minus the cost of the cheapest way of all. A way is a sequence
-// of stages that runs all operators of the part. The stage that adds least comes first. Returns
-// fewer stages if there are no more. Parts that are solved and stages marked in `is_wanted` are
-// left out.
+// Returns the `count` stages that add least to the cost of a part. A way is a sequence of stages
+// that runs all operators of the part. What a stage adds is the cost of the cheapest way that uses
+// the stage, minus the cost of the cheapest way of all. The stage that adds least comes first.
+// Returns fewer stages if there are no more. Parts that are solved and stages marked in `is_wanted`
+// are left out.
 std::vector<WantedStage> NearestStages(const IosSearch& search, const std::vector<double>& value_us,
                                        const std::vector<char>& is_priced,
                                        const std::vector<char>& is_wanted, size_t count,
@@ -196,8 +196,8 @@ void IosPricing::Relax(double scale) {
   for (size_t i = 0; i < value_us_.size(); ++i) {
     if (!is_priced_[i]) value_us_[i] = std::max(scale_ * bound_us_[i] - slack_us_, 0.0);
   }
-  // Entries of `value_us_` have just become smaller. So the old PricingProgress is not valid any
-  // more.
+  // Entries of `value_us_` have just become smaller, so the old PricingProgress is not valid any
+  // more. Start a new one.
   progress_ = PricingProgress(search_.parts().size());
 }
 

@@ -19,7 +19,7 @@ struct StageBounds {
   int num_streams = 0;        // the number of streams that a stage is packed onto; 0 for no limit
 
   // The number of cores. A stage takes at least its total work divided by `cores`. If `cores` is 0,
-  // the cores give no bound.
+  // this bound is not used.
   int cores = 0;
   // By operator, the work in microseconds, summed over all the cores that the operator uses. Empty
   // if every operator uses one core.
@@ -29,8 +29,8 @@ struct StageBounds {
   double scale = 1;      // the factor by which earlier searches multiplied the bounds
 };
 
-// The progress that one call of WantedStages passes on to the next call. It is valid as long as no
-// entry of `value_us` falls. When an entry falls, start with a new PricingProgress.
+// The data that one call of WantedStages passes on to the next call. They are valid as long as no
+// entry of `value_us` becomes smaller. When one does, start with a new PricingProgress.
 struct PricingProgress {
   explicit PricingProgress(size_t num_parts) : ways(num_parts), is_solved(num_parts) {}
 
@@ -70,41 +70,44 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
 // cost. A stage is left out if a schedule of priced stages is cheaper than every schedule with this
 // stage.
 //
-// A price that is below its bound by more than the tolerance and the slack is counted. All bounds
+// If a price is below its bound by more than the tolerance and the slack, it is counted. All bounds
 // are then multiplied by the lowest ratio of a price to its bound, and lowered by the tolerance and
-// the slack. The search goes on with these lower bounds.
+// the slack. The search goes on with the lowered bounds.
 class IosPricing {
  public:
-  // Stages with a price in `book` are not asked for, and new prices are written into `book`.
-  // `search` and `book` must outlive the pricing.
+  // Stages whose price (latency) is in `book` are not asked for, and new prices are written into
+  // `book`. `search` and `book` must outlive the pricing.
   IosPricing(const IosSearch& search, StageBook* book);
 
   // Sets the bounds. `alone_us` holds the latency of each operator of the graph when it runs alone.
   // It is also the price of a stage that holds only this operator.
   void SetBounds(const std::vector<double>& alone_us, const StageBounds& bounds);
 
-  // Sets prices of stages that Next has not asked for. Call it after SetBounds and before Next.
+  // Sets prices (latencies) of stages that Next has not asked for. Call it after SetBounds and
+  // before Next.
   void Give(const std::vector<size_t>& stages, const std::vector<double>& price_us);
 
-  // The stages to price next, ascending: all unpriced stages of the cheapest schedule, and further
-  // stages until there are `at_least`. Empty once the optimum is known.
+  // The stages whose prices (latencies) the caller must find next, ascending: all unpriced stages
+  // of the cheapest schedule, and further stages until there are `at_least`. The result is empty
+  // once the optimum is known.
   std::vector<size_t> Next(size_t at_least);
-  // Sets the prices of the stages that Next returned last. Returns how many prices were below their
-  // bound. A price of infinity says that the stage could not be priced. Then this stage and all
-  // stages without a price are never chosen, and Next asks for no more stages.
+  // Sets the prices (latencies) of the stages that Next returned last. Returns how many prices were
+  // below their bound. A price of infinity says that the latency of the stage could not be found.
+  // Then this stage and all stages without a price are never chosen, and Next asks for no more
+  // stages.
   int64_t SetPrices(const std::vector<double>& price_us);
 
-  // The latency of each stage, or its lower bound if there is no price. The search is solved with
-  // these values.
+  // The latency of each stage, or its lower bound if the latency is unknown. The search is solved
+  // with these values.
   const std::vector<double>& value_us() const { return value_us_; }
-  // How many stages have a price, or are known to get no price.
+  // How many stages have a price (latency), or will never get one.
   size_t num_priced() const;
   // The factor by which the bounds are multiplied. It is 1 until SetBounds is called.
   double scale() const { return scale_; }
 
  private:
   void Relax(double scale);
-  // Leaves all stages without a price out of the search.
+  // Leaves all stages without a price (latency) out of the search.
   void GiveUp();
 
   const IosSearch& search_;

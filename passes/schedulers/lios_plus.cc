@@ -37,8 +37,8 @@ Schedule ScheduleLiosPlus(const OpGraph& graph, const std::vector<double>& op_us
     std::sort(sources.begin(), sources.end());
     sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
     // A source stream is a stream with an operator that this operator reads. First take the stream
-    // that is free earliest, where the operator waits for every source stream. Then try the source
-    // streams themselves, where the operator needs one wait less.
+    // that is free earliest. On it, the operator must wait for every source stream. Then try each
+    // source stream itself, where the operator needs one wait less.
     StreamChoice best = EarliestStream(ready_us, free);
     best.start_us += wait_us * static_cast<double>(sources.size());
     for (int stream : sources) {

@@ -14,9 +14,9 @@ class Draw {
   explicit Draw(uint64_t seed) : engine_(seed) {}
 
   // A uniform number in [0, bound). It uses only the random engine of the C++ standard library,
-  // which gives the same numbers in every implementation. The distributions of the standard library
-  // differ between implementations. If the engine gives a number above the last whole multiple of
-  // `bound`, another number is drawn.
+  // which gives the same numbers in every implementation, and not the distributions, which do not.
+  // So that all results are equally likely, numbers above the last whole multiple of `bound` are
+  // drawn again.
   size_t operator()(size_t bound) {
     const uint64_t surplus = (UINT64_MAX % bound + 1) % bound;
     uint64_t drawn = engine_();

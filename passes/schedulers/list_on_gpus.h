@@ -16,9 +16,9 @@ using GpuOrders = std::vector<std::vector<int>>;
 // and the mapped operators that it reads have finished. If it reads an operator on another GPU, the
 // time of the copy is added. Operators that are not mapped do not count (HIOS, section IV-A).
 //
-// When operators are added, only the operators from the first new operator on are computed again.
-// This takes O(gpus log n + operators + edges), where only operators and edges from the first new
-// operator on count.
+// When operators are added, only the times of the operators from the first new operator on are
+// computed again. This takes O(gpus log n + operators + edges), counting only operators and edges
+// from the first new operator on.
 class ListOnGpus {
  public:
   ListOnGpus(const GpuCosts& costs, int gpus);

@@ -35,8 +35,8 @@ VertexCover LeastCover(const std::vector<std::vector<int>>& edges,
     for (int v : edges[u]) {
       if (cover.right[v]) continue;
       cover.right[v] = 1;
-      // The vertex v always has a partner: without a partner, the alternating path to v would make
-      // the matching larger.
+      // The vertex v has a partner. If it had none, the alternating path to v would make the
+      // matching larger, but the matching is maximum.
       cover.left[left_of[v]] = 0;
       open.push_back(left_of[v]);
     }

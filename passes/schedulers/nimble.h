@@ -21,10 +21,10 @@ struct NimbleSchedule {
 // step that needs fewer streams for the same number of waits.
 //
 // E' is the minimum equivalent graph. An edge of E' needs no wait if its ends are neighbours on a
-// stream. Each operator has at most one neighbour on either side. So the edges without a wait form
-// a matching of E', with producers on the left and consumers on the right. M is a maximum matching
-// of E'. Hence |E'| - |M| waits are the fewest for any assignment that keeps parallel operators
-// apart. M joins the operators into chains.
+// stream. On its stream, each operator has at most one neighbour before it and one after it. So the
+// edges without a wait form a matching of E', with producers on the left and consumers on the
+// right. Let M be a maximum matching of E'. Then no assignment that keeps parallel operators apart
+// has fewer than |E'| - |M| waits. M joins the operators into chains.
 //
 // The second step reduces the number of streams. A stream may continue with any operator that its
 // last operator reaches. This adds no new order and costs no wait. So a matching of the transitive

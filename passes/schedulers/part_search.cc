@@ -35,7 +35,7 @@ class PartSearchOf : public PartSearch {
   bool Enumerate(int64_t max_transitions, const std::function<bool()>& is_over,
                  StageBatch* stages) override {
     const size_t limit = static_cast<size_t>(max_transitions);
-    // The limit on transitions also limits the memory for sets and stages: see `kSmall`.
+    // The limit on transitions also limits the memory for sets and stages (see `kSmall`).
     const size_t max_sets = (limit + kSmall) / empty_.words().size();
     const size_t max_numbers = limit + kSmall;
     if (!MayFit(limit, max_sets, is_over)) return false;
@@ -98,8 +98,8 @@ class PartSearchOf : public PartSearch {
       if (state_sizes_[state] == 0) continue;  // the empty state costs nothing
 
       // The total of a transition is the cost of the cheapest sequence that starts with it. Since
-      // the last call, totals can only have risen. If the total of the last chosen transition has
-      // not changed, this transition is still the cheapest, and still wins ties.
+      // the last call, totals can only have risen. So if the total of the transition that was
+      // chosen last has not changed, this transition is still the cheapest, and still wins ties.
       size_t first = ways->first[state];
       if (first != CheapestWays::kUnknown &&
           Total(transitions_[first], value_us, *ways) == ways->cost_us[state]) {
@@ -132,7 +132,8 @@ class PartSearchOf : public PartSearch {
                   const CheapestWays& ways, double gap_us,
                   std::vector<WantedStage>* near) const override {
     const double best_us = ways.cost_us[0];
-    // Sums of the same stages in another order may differ in their last bits.
+    // Allow a small difference: sums of the same numbers in another order may differ in their last
+    // bits.
     const double limit_us = (best_us + gap_us) * (1 + kRounding);
     const WaysThrough found = FindWaysThrough(value_us, is_priced, ways, limit_us);
     double next_us = found.beyond_us;
@@ -170,8 +171,8 @@ class PartSearchOf : public PartSearch {
                               double limit_us) const {
     WaysThrough found;
     found.cost_us.resize(num_stages_, kInfinity);
-    // For each state, the costs of two ways from the first state to this state: the cheapest of all
-    // ways, and the cheapest of the ways whose stages all have prices.
+    // For each state, the cost of the cheapest way from the first state to this state, and the cost
+    // of the cheapest such way on which all stages have prices.
     std::vector<double> reached(state_sizes_.size(), kInfinity);
     std::vector<double> reached_priced(state_sizes_.size(), kInfinity);
     reached[0] = 0;
@@ -213,9 +214,9 @@ class PartSearchOf : public PartSearch {
 
   // Whether the part may have no more than `limit` transitions, by a quick lower bound.
   //
-  // Any set closed under predecessors is a state. Take the operators of a state on which no other
-  // operator of the state depends. Any 1 to `max_groups` of these operators are an ending. Counting
-  // only such endings is far quicker than enumerating all endings.
+  // Any set that holds all predecessors of its operators is a state. Take the operators of a state
+  // on which no other operator of the state depends. Any 1 to `max_groups` of these operators are
+  // an ending. Counting only such endings is far quicker than enumerating all endings.
   bool MayFit(size_t limit, size_t max_sets, const std::function<bool()>& is_over) const {
     const std::vector<double> least_endings =
         LeastEndings(static_cast<int>(ops_.size()), limits_.max_groups);
@@ -276,7 +277,7 @@ class PartSearchOf : public PartSearch {
   size_t num_stages_ = 0;
 };
 
-// The search of a part that always runs as one stage. There is nothing to choose.
+// For a part that always runs as one stage, there is nothing to choose.
 class FixedPart : public PartSearch {
  public:
   FixedPart(const OpGraph& graph, std::vector<int> ops) : graph_(graph), ops_(std::move(ops)) {}

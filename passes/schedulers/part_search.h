@@ -11,7 +11,8 @@
 
 namespace tvm_interop {
 
-// A stage whose price (latency) is not known and may change which schedule is the cheapest.
+// A stage whose price (latency) is not known yet. Its price may change which schedule is the
+// cheapest.
 struct WantedStage {
   size_t stage;  // index into the batch of all stages
 
@@ -54,8 +55,8 @@ class PartSearch {
   // Adds the numbers of states, transitions and stages that Enumerate found to `stats`.
   virtual void CountInto(IosStats* stats) const = 0;
   // The stages of the cheapest way through the part, in the order in which they run, as indices
-  // into the batch. Pass a new `ways`, or the `ways` of the last call if no value has fallen since
-  // then. In the second case, only states whose cost has changed are computed again.
+  // into the batch. Pass a new `ways`, or the `ways` of the last call if no value has become
+  // smaller since then. With the old `ways`, only states whose cost has changed are computed again.
   virtual std::vector<size_t> Solve(const std::vector<double>& value_us,
                                     CheapestWays* ways) const = 0;
   // Appends to `near` the stages without a price that are on a cheap way. A way is cheap if it

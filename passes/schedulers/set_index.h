@@ -11,7 +11,7 @@ namespace tvm_interop {
 
 // Numbers distinct sets 0, 1, 2, ... in the order in which they are inserted. The sets are in a
 // flat vector, and an open-addressing hash table holds their numbers. The search makes two look-ups
-// per transition. With std::unordered_map, most of the time of a look-up would be spent on cache
+// per transition. With std::unordered_map, most of the time of a look-up would be lost to cache
 // misses.
 template <typename Set>
 class SetIndex {

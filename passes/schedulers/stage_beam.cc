@@ -19,8 +19,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // The largest number of groups that are looked at for one ready operator. If the size of groups is
 // not limited, there may be very many groups.
 constexpr size_t kMaxGroupsOfOp = 32;
-// The search limits the length of the groups in a stage, and tries several limits. From one state,
-// it tries at most kMaxLengths limits.
+// The search limits the latency of the groups in a stage. From one state, it tries several such
+// limits, at most kMaxLengths.
 constexpr size_t kMaxLengths = 12;
 
 template <typename Set>
@@ -77,7 +77,8 @@ class StageBeamOf : public StageBeam {
         State next = {from.done | step.ops,   step.ready, from.cost_us + price_us_[step.stage], 0,
                       static_cast<int>(done), step.from};
         const double rest_us = LongestPath(next.ready);
-        // A sequence that costs exactly `below_us` is not an improvement.
+        // A sequence that costs exactly `below_us` does not count, because it is not an
+        // improvement.
         if (!(next.cost_us + options.certain * rest_us < options.below_us)) continue;
         const double work_us = total_us - WorkOf(next.done);
         next.rank_us = next.cost_us + std::max(rest_us, work_us / options.parallelism);
@@ -205,7 +206,8 @@ class StageBeamOf : public StageBeam {
     });
   }
 
-  // Returns the limits on the length of a group that the search tries, ascending.
+  // The search tries several limits on the latencies of groups. Returns these limits in ascending
+  // order.
   std::vector<double> Lengths() const {
     std::vector<double> lengths;
     for (const Group& group : groups_) lengths.push_back(group.us);
@@ -223,8 +225,8 @@ class StageBeamOf : public StageBeam {
                  std::vector<Step>* steps) {
     FindGroups(state);
     tried_.Clear();
-    // Adds a step (a stage that may run next) if this stage has not been tried from this state and
-    // may belong to a sequence that costs less than `below_us`.
+    // A step is a stage that may run next. Adds a step if it has not been tried from this state,
+    // and may belong to a sequence that costs less than `below_us`.
     const auto try_stage = [&](const Set& ops, const std::vector<Set>& groups, double longest_us) {
       if (!tried_.Insert(ops).second) return;
       const Set ready = ReadyAfter(state, ops);
@@ -246,8 +248,8 @@ class StageBeamOf : public StageBeam {
         if (limits_.max_groups > 0 && static_cast<int>(chosen.size()) == limits_.max_groups) break;
       }
     }
-    // For each set of operators that can be merged, the operators of the set that are ready, by
-    // descending length of the longest path from them to the end.
+    // For each set of operators that can be merged, those operators of the set that are ready. The
+    // operators with the longest path to the end come first.
     std::map<int, std::vector<Set>> mergeable;
     for (const Group& group : groups_) {
       const int set = group.ops.Count() == 1 ? set_of_[group.ops.First()] : -1;
@@ -279,7 +281,8 @@ class StageBeamOf : public StageBeam {
     return ready;
   }
 
-  // Returns the number of the stage. A new stage joins the batch of stages to ask prices for.
+  // Returns the number of the stage. A new stage is added to the batch of stages whose prices
+  // (latencies) are asked for.
   uint32_t NumberOf(const Set& ops, const std::vector<Set>& groups) {
     const auto [number, is_new] = stages_.Insert(ops);
     if (is_new) Append(groups, &to_ask_);
@@ -331,8 +334,8 @@ class StageBeamOf : public StageBeam {
   // lists are exchanged.
   std::vector<std::vector<int>> before_, after_;
   std::vector<double> path_us_;
-  // The stages found so far and their prices. Only the first price_us_.size() stages have prices
-  // yet.
+  // The stages found so far and their prices (latencies). Only the first price_us_.size() stages
+  // have prices yet.
   SetIndex<Set> stages_;
   std::vector<double> price_us_;
   StageBatch to_ask_;

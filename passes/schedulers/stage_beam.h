@@ -32,7 +32,7 @@ struct BeamOptions {
   // example because its operators are merged.
   double certain = 1;
   int64_t max_transitions = 0;
-  // Whether the search must end early. The search calls this function again and again.
+  // A function that says whether the search must end early. The search calls it again and again.
   std::function<bool()> is_over = [] { return false; };
 };
 
@@ -54,7 +54,8 @@ struct BeamResult {
 // with ties to the longest group. A group that overlaps an earlier group in the list is skipped.
 // The search tries the first group as a stage, then the first two groups, and so on, up to the
 // number of groups that a stage may hold. A group is a connected set of operators that depends on
-// no operator left outside the set. In the reversed graph, such a group is a group of an ending.
+// no operator left outside the set. If all edges of the graph are reversed, such a group is a group
+// of an ending.
 //
 // The search also tries stages of operators that can be merged. Among such operators that are
 // ready, it takes the two operators with the longest paths, then the three operators with the
@@ -65,10 +66,10 @@ struct BeamResult {
 class StageBeam {
  public:
   // Makes a search of `ops`, which must be in topological order and include every operator on a
-  // path between two of them. `op_us` holds the latency of each operator of the graph. `set_of`
-  // holds for each operator of the graph the number of the set of operators that it can be merged
-  // with, or -1 if it cannot be merged. `set_of` is empty if no operator can be merged. The graph
-  // must outlive the search.
+  // path between two of them. `op_us` holds the latency of each operator of the graph. Operators
+  // that can be merged with each other form a set. `set_of` holds the number of the set of each
+  // operator of the graph, or -1 if the operator cannot be merged. `set_of` is empty if no operator
+  // can be merged. The graph must outlive the search.
   static std::unique_ptr<StageBeam> Make(const OpGraph& graph, const std::vector<int>& ops,
                                          const std::vector<double>& op_us,
                                          const EndingLimits& limits,

@@ -16,7 +16,7 @@ namespace tvm_interop {
 class StageBook {
  public:
   void Write(const StageBatch& stages, const std::vector<double>& price_us);
-  // The price of each stage, or NaN if it is unknown.
+  // The price (latency) of each stage, or NaN if it is unknown.
   std::vector<double> Read(const StageBatch& stages) const;
 
  private:

@@ -17,8 +17,8 @@ struct Arrival {
   double at_us;
   int64_t number;
   int model;
-  // A priority_queue pops its greatest element first. So the earliest arrival must count as the
-  // greatest.
+  // A priority_queue pops its greatest element first. Here the earliest arrival must come first, so
+  // it counts as the greatest.
   bool operator<(const Arrival& other) const {
     return at_us != other.at_us ? at_us > other.at_us : number > other.number;
   }
@@ -261,8 +261,9 @@ class CombinedServing::State {
   }
 
   bool IsBetter(int program, int than) const {
-    // Compares two programs by the share of their blocks that have input. Both shares are
-    // multiplied by both numbers of parts, so the comparison is exact and needs no division.
+    // Compares two programs by the share of their blocks that have input. Instead of the quotients,
+    // it compares the products of each count with the other program's number of parts. So the
+    // comparison is exact.
     const int64_t share =
         static_cast<int64_t>(has_input_[program].blocks) * combination_.programs[than]->num_parts();
     const int64_t other =
@@ -314,7 +315,7 @@ class CombinedServing::State {
     return true;
   }
 
-  // Hands a request whose block has run to the next block, or back to its client.
+  // Passes a request whose block has run on to the model's next block, or back to its client.
   void Pass(const Taken& taken) {
     auto& buffers = buffers_[taken.model];
     --in_block_[taken.model][taken.block];

@@ -57,11 +57,11 @@ struct CombinedRun {
 
 // The requests and the states of one window of a `CombinedServing`.
 struct CombinedWindow {
-  // First the requests that were served in the window, then the requests that waited for a block or
-  // ran in a block at the end of the window.
+  // The requests that were served in the window come first. The requests that waited for a block or
+  // ran in a block at the end of the window follow.
   std::vector<ServedRequest> requests;
-  // A row for each time of observation: the length of each queue, then for each block of each model
-  // the number of requests that wait for it or run in it.
+  // A row for each time of observation. It holds the length of each queue, and then, for each block
+  // of each model, the number of requests that wait for the block or run in it.
   std::vector<int64_t> observed;
   double busy_us = 0;
   int64_t rounds = 0;

@@ -24,9 +24,9 @@ struct Contention {
 // latency of each operator when it runs alone. `waits` are as PlanSync returns them. The placements
 // are in order of start.
 //
-// If cores and bandwidth are not limited and waits cost no delay, SimulateStreams gives the same
-// makespan. Takes O(n * running operators). Throws PlanError for streams that cannot be run. Throws
-// ScheduleError if the run takes longer than a double can hold.
+// If cores and bandwidth are not limited and waits cost no time, the makespan is the same as by
+// SimulateStreams. Takes O(n * running operators). Throws PlanError for streams that cannot be run.
+// Throws ScheduleError if the run takes longer than a double can hold.
 Schedule SimulateContention(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                             const std::vector<std::vector<int>>& waits,
                             const std::vector<double>& op_us, const Contention& contention);

@@ -37,8 +37,8 @@ Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
       for (const auto& [source, us] : inputs[op]) {
         double there_us = times.end_us[launch_of[source]];
         if (device_of(source) != launch.device) {
-          // If links make one copy at a time (kFifo), `copies` already holds the time at which each
-          // copy arrives.
+          // If links make one copy at a time (kFifo), `copies` holds the time at which each copy
+          // arrives, which was computed when its source ended.
           there_us = links == Links::kDelay ? there_us + us : copies[source][launch.device];
         }
         start_us = std::max(start_us, there_us);

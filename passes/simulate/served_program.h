@@ -76,7 +76,7 @@ class ServedProgram {
   const Variant& Of(uint64_t present) const;
 
   // The time of a run of the parts in `present` if nothing else runs on the device. The program
-  // stores this time for each `present`, but not for each device. So all calls must name the same
+  // stores one time for each `present`, whatever the device. So all calls must name the same
   // device.
   AloneRun Alone(uint64_t present, const ServingDevice& device) const;
 

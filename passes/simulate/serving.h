@@ -13,15 +13,15 @@ namespace tvm_interop {
 // Simulates instances of programs that run at once on one device, event by event.
 //
 // The host launches the operators of a segment in launch order, as soon as the operators of the
-// segment before it have ended. It launches one operator at a time for all instances together,
-// first come first served. An operator starts once it is launched and everything it waits for has
-// ended.
+// segment before it have ended. A single host launches the operators of all instances one by one,
+// in the order in which they become ready for launch. An operator starts once it is launched and
+// everything it waits for has ended.
 class ServingEngine {
  public:
   explicit ServingEngine(const ServingDevice& device) : device_(device), shared_(device.limits) {}
 
   double now_us() const { return now_us_; }
-  // The share of the cores that operators asked for, integrated over time, in microseconds.
+  // The share of the cores that running operators ask for, integrated over time, in microseconds.
   double busy_us() const { return shared_.busy_us() + alone_busy_us_; }
   int num_running() const { return num_running_; }
 
@@ -50,11 +50,11 @@ class ServingEngine {
     double at_us;
     int64_t number;  // the order of timers for the same time
     int instance;
-    // The event at `at_us`: the operator with this number is launched, a segment ends (if `op` is
-    // kSegment), or an instance that runs alone ends (if `op` is kEnd).
+    // What happens at `at_us`. If `op` is kSegment, a segment ends. If it is kEnd, an instance that
+    // runs alone ends. Otherwise it is the number of an operator that is launched.
     int op;
-    // A priority_queue pops its greatest element first. So the earliest timer must count as the
-    // greatest.
+    // A priority_queue pops its greatest element first. Here the earliest timer must come first, so
+    // it counts as the greatest.
     bool operator<(const Timer& other) const {
       return at_us != other.at_us ? at_us > other.at_us : number > other.number;
     }

@@ -32,8 +32,7 @@ double SharedDevice::Advance(double most_us, std::vector<int64_t>* ended) {
     } else {
       running.work_us = is_through ? 0 : running.work_us - step_us * running.rate;
     }
-    // Because of rounding, other operators may end in the same step too, so every operator is
-    // looked at.
+    // Look at every operator, because rounding may let several operators end in the same step.
     has_ended = has_ended || (running.wait_us <= 0 && running.work_us <= 0);
   }
   busy_us_ += step_us * utilisation_;

@@ -11,8 +11,8 @@ struct DeviceLimits {
   double cores;      // the number of cores; infinity for no limit
   double bandwidth;  // how many purely memory-bound operators run at once at full speed
 
-  // While k operators run, each operator takes 1 + interference * (k - 1) times as long, in
-  // addition to the effect of shared cores and bandwidth.
+  // While k operators run, each of them takes 1 + interference * (k - 1) times as long. This factor
+  // comes on top of the effect of shared cores and bandwidth.
   double interference = 0;
 };
 
@@ -25,8 +25,8 @@ void CheckSimulatedTime(double value);
 // While a set R of operators runs, their arithmetic takes max(1, sum over R of cores / `cores`)
 // times as long as if each ran alone. Memory traffic takes max(1, sum over R of memory_share /
 // `bandwidth`) times as long. The slowdown of an operator is the mean of these two factors,
-// weighted by its memory_share, times the interference. An operator is not in R while the delay for
-// its waits lasts.
+// weighted by its memory_share, times the factor for interference. An operator is not in R while
+// the delay for its waits lasts.
 class SharedDevice {
  public:
   explicit SharedDevice(const DeviceLimits& limits) : limits_(limits) {}

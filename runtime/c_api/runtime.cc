@@ -108,7 +108,7 @@ struct tvi_model {
     }
   }
 
-  // The outputs whose sizes depend on numbers.
+  // The outputs whose sizes depend on values that the model computes.
   const std::vector<CountedOutput>& counted() const { return model->artifact().manifest.counted; }
 
   std::shared_ptr<Model> model;
@@ -161,8 +161,8 @@ void RequireShape(const tvi_model& model, size_t shape) {
                  std::to_string(model.inputs.size()) + " shapes, numbered from 0");
 }
 
-// Makes an instance. If `guests` is not null, the instance runs on the threads of this pool, else
-// on the pool of the process.
+// Makes an instance. It runs on the threads of the pool `guests`. If `guests` is null, it runs on
+// the pool of the process.
 void Create(tvi_model* model, size_t shape, std::shared_ptr<ThreadPool> guests,
             tvi_instance** instance) {
   if (model == nullptr) RefuseArgument("`model` is NULL");
@@ -387,8 +387,8 @@ tvi_status tvi_run(tvi_instance* instance, const void* const* inputs, void* cons
     RequireInstance(instance);
     if (!instance->counted.empty()) {
       RefuseArgument(
-          "the sizes of the model's outputs depend on numbers: run it by tvi_run_counted, which "
-          "gives the sizes");
+          "the sizes of the model's outputs depend on computed values: run the model by "
+          "tvi_run_counted, which gives the sizes");
     }
     instance->instance->Run(inputs, outputs);
   });

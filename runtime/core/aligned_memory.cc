@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-// Memory of at least this size lies in large pages. The last of them is at least half full.
+// Memory of at least this size is put into large pages. Its last page is then at least half full.
 constexpr size_t kLarge = kLargePage + kLargePage / 2;
 
 size_t Rounded(size_t nbytes, size_t to) { return std::max((nbytes + to - 1) / to * to, to); }
@@ -30,8 +30,8 @@ std::shared_ptr<char> AlignedMemory(size_t nbytes) {
 }
 
 std::shared_ptr<char> AlignedZeros(size_t nbytes) {
-  // Large blocks of memory come from the system already cleared, and `calloc` does not clear them
-  // again.
+  // Use `calloc`: the system provides large blocks of memory already cleared, and `calloc` does not
+  // clear them again.
   const size_t length = Rounded(nbytes, kAlignment);
   void* const whole = std::calloc(1, length + kAlignment);
   if (whole == nullptr) throw std::bad_alloc();

@@ -29,7 +29,7 @@ struct Integers {
   }
 
   // Returns what is wrong with the steps, or an empty string if nothing is wrong. `has_sum` says
-  // whether the operator adds a tensor. If so, exactly one step must add the tensor.
+  // whether the operator adds a tensor. If it does, exactly one step must add the tensor.
   std::string WhyWrong(bool has_sum) const {
     int added = 0;
     for (const Step& step : steps) {

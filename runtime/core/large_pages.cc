@@ -12,15 +12,16 @@ namespace tvm_interop {
 namespace {
 
 constexpr size_t kAlignment = 64;
-// Chunks are large, so that few bytes remain at their ends. Pages that nobody touches take no
-// memory.
+// The size of a chunk. It is large, so that a small share of it remains unused at its end. Pages
+// that nobody touches take no memory.
 constexpr size_t kChunk = 8 * kLargePage;
-// Smaller constants stay in the cache, wherever they are.
+// Constants below this size are not put into large pages: they stay in the cache, wherever they
+// are.
 constexpr size_t kSmall = size_t{16} << 10;
 
 size_t Rounded(size_t nbytes, size_t to) { return (nbytes + to - 1) / to * to; }
 
-// Memory in large pages, from which pieces are taken one after the other.
+// A block of memory in large pages. Constants get consecutive pieces of it.
 class Chunk {
  public:
   explicit Chunk(size_t nbytes) : length_(nbytes + kLargePage) {
@@ -63,7 +64,8 @@ void PreferLargePages(void* begin, size_t nbytes) {
 
 std::shared_ptr<char> ZerosInLargePages(size_t nbytes) {
   if (nbytes < kSmall) return AlignedZeros(nbytes);
-  // Each thread has a chunk of its own, so there is no lock that a fork could leave locked.
+  // Each thread has its own chunk, so no lock is needed. A fork could leave a lock locked in the
+  // child.
   thread_local std::weak_ptr<Chunk> last;
   const size_t wanted = Rounded(nbytes, kAlignment);
   std::shared_ptr<Chunk> chunk = last.lock();

@@ -12,8 +12,8 @@ namespace tvm_interop {
 // first executor, then all values of the second, and so on.
 //
 // The executors are interleaved. Every round runs each executor once, in an order drawn anew from
-// `seed`. So a drift of the clock, the caches or the load of other processes affects all executors
-// alike. The first `warmup` rounds are not recorded.
+// `seed`. So if the clock of the processor or the load of other processes changes, this affects all
+// executors alike. The first `warmup` rounds are not recorded.
 //
 // If `primed` is true, each executor runs once, untimed, before each timed run. Then its streams
 // are awake, and the caches hold as much of its data as fits. An executor whose timed run took more

@@ -75,10 +75,10 @@ class OpDescription {
   // The type in which each argument is stored in memory. Empty if all arguments are stored as
   // `dtype`.
   std::vector<DataType> stored;
-  // Describes an argument that is a part of a larger tensor, with four numbers: the index of the
-  // argument, the axis, the part's first index on that axis, and the size of the larger tensor
-  // along that axis. Empty if no argument is cut. `shapes` has the shape of the part. The cut
-  // argument has the plain layout.
+  // Describes an argument that is cut out of a larger tensor along one axis. There are four
+  // numbers: the index of the argument, the axis, the first index of the part on this axis, and the
+  // size of the larger tensor along this axis. Empty if no argument is cut. `shapes` has the shape
+  // of the part. The cut argument has the plain layout.
   std::vector<int64_t> cut;
 };
 

@@ -34,8 +34,8 @@ pid_t StartWitness() {
     }).detach();
     witness = known.get();
   } catch (const std::system_error&) {
-    // There is no witness thread then (see `StartWitness`). So `Affinity` notices a new mask of the
-    // user only if the user sets the mask on the narrowed thread itself.
+    // Without a witness thread (see `StartWitness`), `Affinity` notices a new mask of the user only
+    // if the user sets it on the narrowed thread itself.
   }
   return witness;
 }
@@ -74,10 +74,10 @@ bool Affinity::HasChoice() {
   if (!CPU_EQUAL(&now, &set_)) allowed_ = set_ = now;
   if (witness_ != 0 && Get(witness_, &witness) && !CPU_EQUAL(&witness, &seen_)) {
     allowed_ = seen_ = witness;
-    // This object may narrow its thread just after the user has set a mask on all threads. The
-    // narrow mask would then replace the user's mask, so the user's mask is set again here.
-    // `taskset -ap` sets the mask of the witness first, because the witness is older than the
-    // narrowed threads. So the witness already has the user's mask.
+    // This object may have narrowed its thread just after the user set a mask on all threads. The
+    // narrow mask then replaced the user's mask, so set the user's mask again. The witness has it
+    // already: `taskset -ap` changes the witness first, because the witness is older than the
+    // narrowed threads.
     if (!CPU_EQUAL(&now, &allowed_)) Set(allowed_);
   }
   return CPU_COUNT(&allowed_) > 1;
@@ -97,7 +97,7 @@ Confined::Confined(int cpu) {
 
 Confined::~Confined() {
   cpu_set_t now;
-  // If somebody has set another mask while this object lived, the other mask stays.
+  // If somebody else has set a mask while this object lived, leave that mask as it is.
   if (is_confined_ && Get(0, &now) && CPU_EQUAL(&now, &only_)) {
     sched_setaffinity(0, sizeof(before_), &before_);
   }

@@ -7,19 +7,19 @@
 
 namespace tvm_interop {
 
-// Starts the witness, a thread that sleeps forever. This library never narrows the witness's
-// affinity mask. So the mask shows which CPUs the user of the process allows. If the user later
-// changes the masks of all threads, for example with `taskset -ap`, the witness's mask shows this
-// too. Returns the witness's thread id, or 0 if the system refuses to start a thread.
+// Starts the witness, a thread that sleeps forever. This library never changes the witness's
+// affinity mask. So this mask shows which CPUs the user of the process allows. If the user later
+// changes the masks of all threads, for example with `taskset -ap`, the mask of the witness shows
+// this too. Returns the witness's thread id, or 0 if the system refuses to start a thread.
 pid_t StartWitness();
 
 // The affinity mask of one thread, which this class narrows for a while. The mask never becomes
-// wider than the user allows. If the user sets another mask on the thread, or on the thread that
-// `StartWitness` started, this class keeps the thread within that mask from then on. The functions
-// are safe to call from any thread while the narrowed thread lives.
+// wider than the user allows. The user may set another mask on the thread, or on the thread that
+// `StartWitness` started. From then on, this class keeps the thread within the user's mask. The
+// functions are safe to call from any thread while the narrowed thread lives.
 class Affinity {
  public:
-  // Makes the calling thread the thread whose mask this object narrows. `witness` is the result of
+  // From now on, this object narrows the mask of the calling thread. `witness` is the result of
   // `StartWitness`. Must be called before any other function.
   void Adopt(pid_t witness);
   // Lets the thread run on all allowed CPUs except `cpu`. Does nothing if the user allows only one

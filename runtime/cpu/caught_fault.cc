@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::array<int, 3> kSignals = {SIGSEGV, SIGBUS, SIGFPE};
 
-// The point at which a thread continues after a fault. `landing` points to the calling thread's own
-// point while the thread runs code whose faults are caught, and is null otherwise.
+// While the calling thread runs code whose faults are caught, `landing` points to the place at
+// which the thread continues after a fault. Otherwise it is null.
 struct Landing {
   sigjmp_buf state;
   Fault fault;
@@ -26,7 +26,7 @@ void Handle(int signal, siginfo_t* info, void*) {
     here->fault = {signal, info->si_addr};
     siglongjmp(here->state, 1);
   }
-  // This thread runs no code whose faults are caught. So we restore the earlier handler. The fault
+  // The faults of this thread are not to be caught now. So restore the earlier handler. The fault
   // then occurs again at once, and the earlier handler receives it.
   for (size_t i = 0; i < kSignals.size(); ++i) {
     if (kSignals[i] == signal) sigaction(signal, &before[i], nullptr);
@@ -34,8 +34,8 @@ void Handle(int signal, siginfo_t* info, void*) {
 }
 
 // Keeps our signal handlers installed while any thread needs them. The mutex guards the number of
-// users. `before`, which holds the handlers that were installed before ours, is only written while
-// our handlers are not installed. The handlers only read it while they are installed.
+// these threads. `before` holds the handlers that were installed before ours. It is written only
+// while our handlers are not installed, and our handlers only read it.
 class Handlers {
  public:
   Handlers() {

@@ -89,7 +89,7 @@ class CpuExecutor : public Timed, private OperatorWork {
   StreamRun streams_;
 
   // 0 while no thread runs this executor. Otherwise 1 plus the `ForkGeneration` of the process in
-  // which a thread runs it. So a forked child can tell that the running thread stayed in the
+  // which a thread runs it. By this number, a forked child sees that the thread belongs to its
   // parent.
   std::atomic<int> busy_{0};
 

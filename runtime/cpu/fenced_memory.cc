@@ -45,7 +45,7 @@ FencedMemory::FencedMemory(size_t nbytes, size_t alignment, Place place) : nbyte
     munmap(mapped_, mapped_nbytes_);
     throw std::runtime_error(kNoMemory);
   }
-  // With large pages the system has far fewer pages to provide.
+  // Prefer large pages, because the system then has far fewer pages to provide.
   if (inside >= kLarge) PreferLargePages(begin, inside);
   const size_t last = (inside - nbytes) / alignment * alignment;
   data_ = place == Place::kAfterFence ? begin : begin + last;

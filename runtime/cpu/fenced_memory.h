@@ -8,9 +8,9 @@ namespace tvm_interop {
 
 // Memory for one tensor, with a page on each side that nobody may touch, called a fence.
 //
-// A tensor rarely fills whole pages, so it can lie against only one of the two fences. `place` says
-// which fence. The bytes between the tensor and the fences are the slack. The slack holds a
-// pattern, and a later check shows whether the pattern was overwritten.
+// A tensor rarely fills whole pages, so it can touch only one of the two fences. `place` says which
+// one. The bytes between the tensor and the fences are called the slack. The slack holds a pattern,
+// and a later check shows whether the pattern was overwritten.
 class FencedMemory {
  public:
   enum class Place { kAfterFence, kBeforeFence };

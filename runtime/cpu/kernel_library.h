@@ -18,13 +18,13 @@ struct KernelArgument {
   // Whether the tensor holds the same numbers in every run. The numbers may change only if `Repack`
   // is called before the next run.
   bool is_constant = false;
-  // Whether nobody can change the numbers while the kernel lives. Equal addresses of such arguments
-  // then mean equal numbers.
+  // Whether the numbers cannot change while the kernel lives. If two such arguments have the same
+  // address, they have the same numbers.
   bool is_read_only = false;
   // The position of the argument's first number, in bytes after the tensor's address.
   size_t offset = 0;
-  // The number of bytes from the argument's first number to its last, if the argument is cut out of
-  // a larger tensor. Otherwise 0, and the shape gives the size.
+  // If the argument is cut out of a larger tensor, the number of bytes from its first number to its
+  // last. Otherwise 0: the size then follows from the shape.
   size_t nbytes = 0;
 };
 

@@ -37,7 +37,7 @@ int LaunchShare(ParallelLoopBody body, void* data, int num_task) {
   }
   TVMLoop loop{body, data};
   const int team = LoopTeam::Current();
-  // There are more tasks than threads, so that a late or slow thread can take fewer tasks.
+  // Make more tasks than threads, so that a late or slow thread can take fewer tasks.
   const int tasks = num_task > 0 ? num_task : team == 1 ? 1 : team * kTasksPerThread;
   return RunParallelLoop(RunTask, &loop, tasks);
 }

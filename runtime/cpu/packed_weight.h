@@ -12,14 +12,14 @@
 
 namespace tvm_interop {
 
-// A float32 weight in the form that a kernel of this project's own wants. All kernels that want the
-// same constant in the same form share it (see `SharedConstants`).
+// A float32 weight in the form that one of this project's own kernels needs. All kernels that need
+// the same constant in the same form share it (see `SharedConstants`).
 template <typename Form>
 class PackedWeight {
  public:
-  // Lets `pack` write the packed form of `given`, of `packed_bytes` bytes, to memory that is zero
-  // before the first call. `given_bytes` is the size of the weight that `given` is, or is a part
-  // of.
+  // Lets `pack` write the packed form of `given` to `packed_bytes` bytes of memory, which are zero
+  // before the first call. `given` is a weight or a part of one, and `given_bytes` is the size of
+  // the whole weight.
   template <typename Pack>
   void Update(const KernelArgument& given, size_t given_bytes, Form form, size_t packed_bytes,
               const Pack& pack) {

@@ -14,9 +14,9 @@ namespace {
 thread_local int current_team = 0;
 thread_local bool inside_loop = false;
 
-// A parallel loop. The object is reused for many loops and is never destroyed. A helper may look at
-// the object, lose its core, and go on long after the loop has ended. The loop need not wait for
-// such a helper.
+// A parallel loop. The object is reused for many loops and is never destroyed. So a loop need not
+// wait for a helper that has looked at the object and then lost its core: this helper may go on
+// safely long after the loop has ended.
 class Loop : public Job {
  public:
   // Claims this object for a loop of the calling thread. Returns false if another thread has
@@ -30,7 +30,8 @@ class Loop : public Job {
     left_.store(tasks, std::memory_order_relaxed);
     failed_.store(-1, std::memory_order_relaxed);
     float_mode_.store(FloatMode::OfThisThread(), std::memory_order_relaxed);
-    // The store to `claims_` opens the loop, and releases the data that the tasks read.
+    // From this store to `claims_` on, other threads can claim tasks. The store is a release, so
+    // these threads see the data that the tasks read.
     claims_.store(Claims{++number_, static_cast<uint16_t>(tasks), 0}.bits(),
                   std::memory_order_release);
     ThreadPool::Current().Run(this, tasks - 1);
@@ -45,7 +46,8 @@ class Loop : public Job {
       const Claims claims(seen);
       if (claims.next == claims.tasks) return helped;
       // `body_`, `data_` and `float_mode_` do not change before all tasks of the loop have ended.
-      // So the values that are read here belong to this loop if the claim below succeeds.
+      // So if the claim below succeeds, the values that are read here belong to the same loop as
+      // the claimed task.
       const LoopTask body = body_.load(std::memory_order_relaxed);
       void* const data = data_.load(std::memory_order_relaxed);
       const FloatMode float_mode = float_mode_.load(std::memory_order_relaxed);

@@ -11,9 +11,9 @@ namespace tvm_interop {
 // A place where idle threads sleep until another thread wakes them for new work.
 //
 // A thread first announces that it is about to sleep, then looks once more for work, and then
-// sleeps. A waker first makes the work visible, and then looks for announced threads. All these
-// operations are sequentially consistent. So either the sleeper sees the work or the waker sees the
-// announcement, and no wake-up is lost.
+// sleeps. A thread that has new work first makes the work visible, and then looks for announced
+// threads to wake. All these operations are sequentially consistent. So either the first thread
+// sees the work, or the second thread sees the announcement. No wake-up is lost.
 class alignas(64) Parking {
  public:
   // Announces that the calling thread is about to sleep. A call of `Sleep` or `Leave` must follow.

@@ -32,7 +32,8 @@ double QuotaOfVersion1(const std::string& folder) {
 }
 
 // Returns the smallest quota of the group `path` and all groups that contain it. In a container,
-// the path of the process's own group is often not visible. Then that group is mounted as the root.
+// the path of the process's own group is often not visible. In this case, the group's files are in
+// the root folder.
 template <typename Quota>
 double LeastQuota(const std::string& mount, std::string path, Quota quota) {
   double least = quota(mount);
@@ -56,8 +57,8 @@ bool Lists(const std::string& controllers, const std::string& wanted) {
 double CpuQuota(const std::string& root) {
   double least = kNoLimit;
   std::ifstream groups(root + "/proc/self/cgroup");
-  // Each line holds a number, controllers and a path, separated by colons. Version 2 names no
-  // controllers.
+  // Each line of the file holds a number, controllers and a path, separated by colons. A line for
+  // version 2 of control groups names no controllers.
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);

@@ -14,14 +14,14 @@ namespace {
 enum BlockState : int {
   kFree,
   kLeased,
-  // The block is leased, and may be larger than any user still needs. A block that is too large is
-  // freed when the lease ends.
+  // The block is leased, and may be larger than any user still needs. If so, its memory is freed
+  // when the lease ends.
   kLeasedTooLarge,
 };
 
 // Sizes are rounded up to numbers with at most three significant bits, and at least to `kSmallest`.
-// So there are few sizes, and each size has a counter of the users that need it. The pages that the
-// rounding adds are never touched.
+// So there are few different sizes, and each has a counter of the users that need it. Rounding
+// costs no memory, because the pages that it adds are never touched.
 constexpr size_t kSmallest = 4096;
 constexpr int kSteps = 4;  // The number of sizes between a power of two and the next one.
 constexpr int kSizes = 200;
@@ -67,11 +67,11 @@ struct alignas(64) ScratchBlock {
 
 namespace {
 
-// Blocks are only ever added to a list, so a thread may walk along it at any time.
+// Blocks are never removed from a list, so a thread may walk along the list at any time.
 std::array<std::atomic<ScratchBlock*>, kLists> lists{};
 
-// The numbers of kernels and of instances that need each size. They say only when to free memory,
-// so a thread that sees an old number does no harm: a lease allocates what it needs.
+// The numbers of kernels and of instances that need each size. They are used only to decide when to
+// free memory. So a thread may safely see an old number: a lease allocates what it needs.
 std::array<std::array<std::atomic<int>, kSizes>, 2> needs{};
 
 // The block of each list that this thread leased last. The block is likely free, and its pages are
@@ -119,8 +119,9 @@ ScratchBlock* ClaimForKernel(int list) {
   return mine = NewBlock(list);
 }
 
-// Returns the free block that is best for an instance, or null if there is none: the smallest that
-// is large enough, or else the largest, which will grow.
+// Returns the free block that is best for an instance, or null if no block is free. The best is the
+// smallest block that is large enough. If none is large enough, it is the largest block, which will
+// then grow.
 ScratchBlock* BestBlock(size_t nbytes) {
   ScratchBlock* best = nullptr;
   size_t best_nbytes = 0;
@@ -162,8 +163,9 @@ void GiveBack(ScratchBlock* block) {
   int expected = kLeased;
   while (!block->state.compare_exchange_strong(expected, kFree, std::memory_order_release,
                                                std::memory_order_relaxed)) {
-    // The state becomes kLeased before the sizes are compared. If users of another thread end after
-    // the comparison, that thread sets kLeasedTooLarge again, and the sizes are compared once more.
+    // Set the state to kLeased before comparing the sizes. If users of another thread end after the
+    // comparison, that thread sets kLeasedTooLarge again, and the loop compares the sizes once
+    // more.
     block->state.exchange(kLeased, std::memory_order_acquire);
     FreeIfTooLarge(block);
     expected = kLeased;
@@ -208,7 +210,7 @@ ScratchLease::ScratchLease(const ScratchNeed& need) {
     if (block->nbytes.load(std::memory_order_relaxed) < need.nbytes_) {
       block->memory.reset();  // The old memory goes first, so that both are never there at once.
       block->nbytes.store(0, std::memory_order_relaxed);
-      // The larger kernels of a class will take this block too, so it gets the size that the
+      // Larger kernels of the same class will take this block too, so give it the size that the
       // largest of them needs.
       const size_t nbytes = is_kernel ? Largest(block->list) : SizeAt(need.size_);
       block->memory = AlignedMemory(nbytes);

@@ -11,16 +11,16 @@ namespace tvm_interop {
 // kernels and instances, take turns.
 //
 // The process has a list of blocks for each size class of kernels, and one for instances. The users
-// of a list share its blocks, whatever model or stream they belong to. For users of similar sizes
-// there are as many blocks as such users have ever run at the same time. No block is larger than
-// the largest need of these users.
+// of a list share its blocks, whatever model or stream they belong to. A list has as many blocks as
+// users of the list have ever run at the same time. No block is larger than the largest need of
+// these users.
 //
 // Sharing is safe for the following reasons. A user has a block only while it has a `ScratchLease`,
 // which begins before the user's first access and ends after its last access.
 //
-// 1. At most one lease holds a block. The claim is a single atomic step on the block's state, so
-//    this holds for two streams of a model, for several models, for parts of one operator, for
-//    threads of the program's own pool (guests), and for a kernel that runs inside of another
+// 1. At most one lease holds a block. The claim is a single atomic step on the block's state. So it
+//    does not matter which users compete: streams of a model, several models, parts of one
+//    operator, threads of the program's own pool (guests), or a kernel that runs inside of another
 //    kernel.
 // 2. The end of a lease is a release operation, and the claim by the next lease is an acquire
 //    operation. So a user's writes to a block happen after all accesses of the block's last user,
@@ -69,8 +69,8 @@ class ScratchNeed {
 
 struct ScratchBlock;
 
-// Holds a block of scratch memory of at least the size that its user needs. No other lease has the
-// block while this object lives.
+// A lease holds a block of scratch memory of at least the size that its user needs. No other lease
+// holds the block while this object lives.
 class ScratchLease {
  public:
   // Throws std::bad_alloc.

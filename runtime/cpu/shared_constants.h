@@ -24,8 +24,8 @@ uint64_t HashOf(const void* data, size_t bytes);
 //
 // Two tensors count as the same if they have the same address and the same hash. The hash is
 // `HashOf` the tensor's bytes. So a constant that is changed in place and bound again is packed
-// again. The hash of a tensor that nobody can change is set to 0, because its address is enough. To
-// compute the hashes of all such tensors would take longer than to pack them.
+// again. For a tensor that nobody can change, the address is enough, so its hash is set to 0.
+// Computing the hashes of all such tensors would take longer than packing them.
 //
 // `Form` says how a constant lies in memory and how it is packed. Forms are compared with `==`.
 template <typename Form>

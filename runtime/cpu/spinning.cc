@@ -15,8 +15,8 @@ constexpr int64_t kLimitInRunNs = 500'000;
 constexpr int64_t kSharedLimitNs = 5'000;
 // If the thread lost its core less than this time ago, the core still counts as shared.
 constexpr int64_t kSharedForNs = 20'000'000;
-// A core that was lost for less time than this does not count as shared. The system's own threads
-// take a core some ten times in a second, for microseconds. Another program takes a core for
+// If a core was lost for less time than this, it does not count as shared. The system's own threads
+// take a core some ten times in a second, for microseconds. Another program takes it for
 // milliseconds.
 constexpr int64_t kShortLossNs = 500'000;
 // How many times a thread looks for work between two reads of the clock. A read of the clock costs
@@ -39,8 +39,8 @@ thread_local Losses losses;
 bool SharesItsCore(int64_t now_ns) {
   rusage usage;
   if (getrusage(RUSAGE_THREAD, &usage) != 0) return false;
-  // `getrusage` gives the CPU time too, but that time can be late by a tick of the system, which is
-  // some milliseconds.
+  // Do not use the CPU time that `getrusage` gives: it can be late by a tick of the system, which
+  // is some milliseconds.
   const int64_t on_core_ns = OnCoreNs();
   const int64_t passed_ns = now_ns - losses.read_ns;
   const int64_t off_core_ns = passed_ns - (on_core_ns - losses.on_core_ns) - losses.slept_ns;

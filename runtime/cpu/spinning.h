@@ -22,15 +22,15 @@ inline void Relax() {
 
 int64_t NowNs();
 // Returns the CPU time of a thread in nanoseconds. `clock` is the CPU clock of the thread, by
-// default of the calling thread. Returns -1 if the thread has ended, and its clock with it.
+// default of the calling thread. Returns -1 if the thread has ended.
 int64_t OnCoreNs(clockid_t clock = CLOCK_THREAD_CPUTIME_ID);
 
-// Says that the calling thread has just chosen to sleep for `slept_ns`. So `Spinning` does not
+// Says that the calling thread has just chosen to sleep for `slept_ns`. Otherwise `Spinning` would
 // mistake this time for time in which another thread had the core.
 void CountSleep(int64_t slept_ns);
 
 // Decides how long an idle thread keeps looking for work before it sleeps. A thread that shares its
-// core with other threads gives up soon, because its looking takes time from those threads.
+// core with other threads sleeps soon, because its looking takes time from them.
 class Spinning {
  public:
   // Counts one look that found no work. Returns false if the thread should now sleep. `runs` says

@@ -29,8 +29,8 @@ void StreamRun::Run(ThreadPool* pool) {
   float_mode_ = FloatMode::OfThisThread();
   ++run_;
   for (Stream& stream : streams_) {
-    // The store to `word` releases everything that the caller wrote before the run. The thread that
-    // claims the stream acquires these writes.
+    // The store to `word` is a release, and the claim of the stream is an acquire. So the thread
+    // that claims the stream sees everything that the caller wrote before the run.
     stream.word.store(Word(run_, 0, false).bits(), std::memory_order_release);
     PreemptionPoint();
   }
@@ -49,7 +49,7 @@ bool StreamRun::Help(int thread) noexcept {
 
 bool StreamRun::HasEnded() const noexcept {
   for (const Stream& stream : streams_) {
-    // The load of `word` acquires the data that the operators of the stream wrote.
+    // The load of `word` is an acquire, so this thread sees what the operators of the stream wrote.
     const Word word(stream.word.load(std::memory_order_acquire));
     if (word.ended() != stream.size()) return false;
   }
@@ -72,8 +72,8 @@ bool StreamRun::TryToServe(Stream* stream, int thread) noexcept {
   PreemptionPoint();
   const Word owned(seen.run(), seen.ended(), true);
   uint64_t expected = seen.bits();
-  // The claim acquires the data of all operators of the stream that have ended, whichever threads
-  // ran them. Waits of later operators rely on this.
+  // The claim is an acquire, so this thread sees what all ended operators of the stream wrote,
+  // whichever threads ran them. Waits of later operators rely on this.
   if (!stream->word.compare_exchange_strong(expected, owned.bits(), std::memory_order_acquire,
                                             std::memory_order_relaxed)) {
     return false;
@@ -95,8 +95,8 @@ void StreamRun::Serve(Stream* stream, Word claimed, int thread) noexcept {
         position < stream->size() && !HasBorrowedItsCore() && IsReady(*stream, position, run);
     if (goes_on && step.waiters == 0) continue;
     PreemptionPoint();
-    // The store to `word` releases the data that the operator wrote. If `goes_on` is false, the
-    // store also gives the stream back.
+    // The store to `word` is a release, so the next thread sees what the operator wrote. If
+    // `goes_on` is false, the store also gives the stream back.
     stream->word.store(Word(run, position, goes_on).bits(), std::memory_order_seq_cst);
     PreemptionPoint();
     Announce(static_cast<int>(step.waiters) - (goes_on ? 0 : 1));

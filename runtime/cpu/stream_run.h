@@ -29,8 +29,8 @@ class OperatorWork {
 // thread that loses its core delays only its current operator and the operators that depend on this
 // operator.
 //
-// docs/threads.md explains why every dependency is a happens-before, whichever threads run the
-// operators.
+// docs/threads.md explains why each operator sees what the operators before it wrote, whichever
+// threads run them.
 class StreamRun : public Job {
  public:
   struct Op {
@@ -71,7 +71,7 @@ class StreamRun : public Job {
     uint64_t bits_;
   };
 
-  // The point in a stream's order at which its first `ended` operators have ended.
+  // A point in the order of a stream: the first `ended` operators of the stream have ended.
   struct Point {
     uint32_t stream;
     uint32_t ended;

@@ -26,8 +26,8 @@ namespace tvm_interop {
 namespace {
 
 std::atomic<ThreadPool*> pool_of_process{nullptr};
-// Guards the making of a pool. A fork takes this mutex first. Otherwise a child could begin with a
-// mutex that a thread of its parent has locked.
+// Held while a pool is made. Before a fork, the forking thread locks this mutex too. Otherwise a
+// child could begin with a mutex that another thread of its parent has locked.
 std::mutex& MakingPool() {
   static auto* mutex = new std::mutex;
   return *mutex;
@@ -81,8 +81,8 @@ class Avoidance {
   int avoided_ = -1;
 };
 
-// How many runs the calling thread is inside, one within another. Only the outermost run counts the
-// thread as a caller. For a helper the number starts at 1, so no run counts a helper as a caller.
+// How many nested runs the calling thread is inside. Only the outermost run counts the thread as a
+// caller. For a helper the number starts at 1, so no run counts a helper as a caller.
 thread_local int runs_inside = 0;
 
 }  // namespace
@@ -120,8 +120,8 @@ class LossOfCore {
   Job::Helper* Look(const Job& job) {
     if (++looks_ % kLooks != 0) return nullptr;
     Job::Helper* const helper = job.HelperAtWork();
-    // The load of `is_there` acquires the fields that the helper wrote about itself. The caller has
-    // acquired nothing else from the helper yet.
+    // The load of `is_there` is an acquire, so the caller sees the fields that the helper wrote
+    // about itself. Nothing before this load ensures that.
     if (helper == nullptr || !helper->is_there.load(std::memory_order_acquire)) return nullptr;
     const int64_t on_core_ns = OnCoreNs(helper->on_core_clock);
     if (on_core_ns < 0) return nullptr;
@@ -216,7 +216,7 @@ void ThreadPool::SetNumThreads(int num_threads) {
   if (helpers_.size() <= kept) return;
   parked_.Wake(static_cast<int>(helpers_.size()));
   for (size_t i = kept; i < helpers_.size(); ++i) helpers_[i]->thread.join();
-  // The objects of ended helpers are kept forever, because a waiting thread may still read such an
+  // Keep the objects of ended helpers forever, because a waiting thread may still read such an
   // object.
   std::move(helpers_.begin() + kept, helpers_.end(), std::back_inserter(ended_));
   helpers_.resize(kept);
@@ -256,7 +256,7 @@ ThreadPool::CallerCount::~CallerCount() {
   --runs_inside;
   current_pool = current_before_;
   if (pool_ == nullptr) return;
-  // The calling thread no longer counts as a caller, so the other callers may use one more helper.
+  // The calling thread is no longer a caller, so other callers may use one more helper: wake one.
   if (pool_->callers_.fetch_sub(1, std::memory_order_relaxed) > 1) pool_->WakeHelpers(1);
 }
 
@@ -264,7 +264,7 @@ void ThreadPool::Run(Job* job, int helpers) {
   const CallerCount counted(this);
   std::optional<Confined> pinned;
   if (pins() && runs_inside == 1) pinned.emplace(AllowedCpus().front());
-  // `pool_` is written only if it must change, because a late helper may read it at the same time.
+  // Write `pool_` only if it must change, because a late helper may read it at the same time.
   if (job->pool_ != this) job->pool_ = this;
   if (this_helper == nullptr) KeepHelpersOffThisCore();
   std::atomic<Job*>* const slot = Enlist(job);
@@ -275,7 +275,7 @@ void ThreadPool::Run(Job* job, int helpers) {
 
 void ThreadPool::KeepHelpersOffThisCore() {
   const int cpu = sched_getcpu();
-  // `callers_cpu` rarely changes, so it is written only if the value differs.
+  // Write `callers_cpu` only if it must change, which is rare.
   if (HasGuests() || pins() || callers_cpu.load(std::memory_order_relaxed) == cpu) return;
   if (callers_cpu.exchange(cpu) == cpu || callers_.load() != 1) return;
   const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
@@ -449,7 +449,7 @@ bool ThreadPool::CanWakeHelpers() const {
 void ThreadPool::InviteGuests(int guests) {
   for (int i = 0; i < guests; ++i) {
     const bool is_full = invited_.fetch_add(1, std::memory_order_relaxed) >= guests_.number;
-    // If there is not enough memory to call a guest, the run continues without the guest.
+    // There is not enough memory to call a guest. The run continues without the guest.
     auto* const pool =
         is_full ? nullptr : new (std::nothrow) std::shared_ptr<ThreadPool>(shared_from_this());
     if (pool != nullptr && guests_.submit(&ReceiveGuest, pool)) continue;
@@ -465,7 +465,7 @@ void ThreadPool::ReceiveGuest(void* argument) noexcept {
   ThreadPool& pool = **invitation;
   if (!pool.IsHere()) return;  // A forked child, where the pool is not used.
   // A thread of the program's pool comes here to help with a run. But some pools run a task on the
-  // thread that submits the task. This thread is inside a run itself, and so does not help.
+  // thread that submits it. That thread is inside a run itself, so it must not help.
   for (size_t i = 0; i < pool.helpers_.size() && runs_inside == 0; ++i) {
     Helper* const place = pool.helpers_[i].get();
     if (place->is_taken.exchange(true, std::memory_order_relaxed)) continue;
@@ -478,7 +478,7 @@ void ThreadPool::ReceiveGuest(void* argument) noexcept {
 
 void ThreadPool::RunGuest(Helper* helper, int number) {
   const FloatMode float_mode = FloatMode::OfThisThread();
-  runs_inside = 1;  // As in `RunHelper`.
+  runs_inside = 1;  // `awake_` counts this thread, as in `RunHelper`.
   this_helper = helper;
   current_pool = this;
   awake_.fetch_add(1, std::memory_order_relaxed);

@@ -26,9 +26,9 @@ class Job {
   virtual ~Job() = default;
 
   // Does pieces of the work that are ready and that no other thread is doing. Returns false if
-  // there are none. Any number of threads may be inside this function at once, even after the job
-  // has ended and before it begins again. `thread` is 0 for the thread that the job belongs to, and
-  // the helper's number for a helper.
+  // there are no such pieces. Any number of threads may be inside this function at once, even after
+  // the job has ended and before it begins again. `thread` is 0 for the thread that the job belongs
+  // to, and the helper's number for a helper.
   virtual bool Help(int thread) noexcept = 0;
 
   // Whether all work of the job is done. If the result is true, the calling thread sees everything
@@ -90,7 +90,7 @@ class ThreadPool : public std::enable_shared_from_this<ThreadPool> {
   static ThreadPool& Get();
   // Returns the pool of this process, or null if none has been made yet.
   static ThreadPool* IfThere();
-  // Makes a pool whose helpers are guests.
+  // Makes a pool whose helpers are guests: threads of the program that come when they are called.
   static std::shared_ptr<ThreadPool> OfGuests(GuestThreads guests);
   // Returns the pool in which the calling thread is running a model, or else the pool of this
   // process.
@@ -161,8 +161,8 @@ class ThreadPool : public std::enable_shared_from_this<ThreadPool> {
   void MoveOff(Helper* helper, int cpu);
   void RunHelper(Helper* helper, int number);
   bool HasGuests() const { return guests_.submit != nullptr; }
-  // Whether there is a helper that a call could bring in: a sleeping thread of this library, or a
-  // guest that has not been called.
+  // Whether one more helper could be called: a sleeping thread of this library, or a guest that has
+  // not been called yet.
   bool CanWakeHelpers() const;
   void InviteGuests(int guests);
   // The task that a thread of the program's own pool runs when `InviteGuests` has called it.

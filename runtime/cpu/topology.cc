@@ -52,7 +52,7 @@ std::vector<int> AllowedCpus() {
 
 int AllowedCores() {
   const double cores = static_cast<double>(ReadCpus().first_of_core.size());
-  // The quota is rounded down. If a process exceeds its quota, the system stops all threads of the
+  // Round the quota down. If a process exceeds its quota, the system stops all threads of the
   // process for many milliseconds.
   return std::max(1, static_cast<int>(std::min(cores, CpuQuota("/"))));
 }

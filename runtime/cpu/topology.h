@@ -10,8 +10,8 @@ namespace tvm_interop {
 std::vector<int> AllowedCpus();
 
 // Returns the number of cores that this process may use, at least 1. It is the smaller of two
-// numbers: the physical cores that the calling thread may run on, and the CPU quota of the
-// process's control groups, rounded down to whole cores.
+// numbers. The first is the number of physical cores that the calling thread may run on. The second
+// is the CPU quota of the process's control groups, rounded down to whole cores.
 int AllowedCores();
 
 // `PinThisThread` confines the calling thread to `cpus`. `PinThread` does the same for the thread

@@ -18,7 +18,8 @@ constexpr const char* kOverride = "TVM_INTEROP_CUDART_LIBRARY";
 constexpr const char* kRuntime = "libcudart.so.13";
 constexpr const char* kDriver = "libcuda.so.1";
 
-// The failures after which "the process must be terminated and relaunched", as CUDA's headers say.
+// The failures of which CUDA's headers say that after them "the process must be terminated and
+// relaunched".
 constexpr int kLastingFailures[] = {226, 700, 702, 710, 714, 715, 716,
                                     717, 718, 719, 721, 810, 911};
 
@@ -68,8 +69,7 @@ Function* Find(const SharedLibrary& library, const char* name) {
 Api LoadApi() {
   const char* override_path = std::getenv(kOverride);
   const std::string path = override_path != nullptr ? override_path : kRuntime;
-  // The driver is loaded first. Without the driver, CUDA's runtime would load and then fail at
-  // every call.
+  // Load the driver first. Without a driver, CUDA's runtime would load, but every call would fail.
   const SharedLibrary driver = Open(kDriver, "install NVIDIA's driver, or compile for `llvm`");
   const SharedLibrary runtime =
       Open(path,

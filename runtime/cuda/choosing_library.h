@@ -24,13 +24,13 @@
 namespace tvm_interop {
 
 // Remembers the algorithm that was chosen for each operator, on each kind of GPU, under each limit
-// of the workspace's size. A choice lasts until the process ends. Equal GPUs share a choice.
-// Otherwise one operator could give different bits on two equal GPUs.
+// of the workspace's size. A choice lasts until the process ends. GPUs of the same kind share a
+// choice. Otherwise one operator could give different bits on two such GPUs.
 template <typename Choice>
 class RememberedChoices {
  public:
-  // Returns the choice for an operator on the GPU of `stream`. Calls `choose` to make the choice if
-  // there is none yet for an equal operator on an equal GPU.
+  // Returns the choice for an operator on the GPU of `stream`. If no choice has been made yet for
+  // an equal operator on the same kind of GPU, calls `choose` to make it.
   template <typename Choose>
   Choice Get(const OpDescription& op, const CudaStream& stream, Choose&& choose) {
     const std::string key = cuda::DescribeDevice(stream.device) + ": " + Describe(op) + " within " +

@@ -65,9 +65,9 @@ void CudaExecutor::MakeSteps(const std::vector<CudaPlannedOp>& ops) {
 }
 
 // A run begins and ends on the first stream. Every other stream waits until the run has begun,
-// unless its first operator waits for another operator anyway. The run ends after the last operator
-// of each stream. No extra wait is needed for a last operator if an operator on another stream
-// waits for it anyway.
+// unless its first operator waits for another operator anyway. At its end, the run waits for the
+// last operator of each stream, unless an operator on another stream waits for that operator
+// anyway.
 void CudaExecutor::MakeJoins(const std::vector<CudaPlannedOp>& ops) {
   std::vector<int> first(streams_->num_streams(), -1);
   std::vector<int> last(streams_->num_streams(), -1);
@@ -115,9 +115,9 @@ void CudaExecutor::UseWorkspaces() {
   }
 }
 
-// A failure of a kernel appears long after its launch and does not name the kernel. So the host
-// waits for each kernel here. The first launch loads the kernel's code, and TVM does not protect
-// the loading from other threads that load the same code.
+// CUDA reports the failure of a kernel long after its launch, and does not name the kernel. So here
+// the host waits for each kernel. The first launch also loads the kernel's code. TVM does not
+// protect the loading from other threads that load the same code.
 void CudaExecutor::WarmUp() {
   static std::mutex loading;
   const std::lock_guard<std::mutex> lock(loading);
@@ -251,8 +251,8 @@ void CudaExecutor::Launch() {
     try {
       LaunchStreams();
     } catch (const std::exception& error) {
-      // The launch failed before the streams were joined. Their work must end before the next run
-      // begins.
+      // The launch failed before all streams were joined to the first one. Wait for their work,
+      // because it must end before the next run begins.
       Drain(error.what());
       throw;
     }
@@ -290,7 +290,7 @@ void CudaExecutor::Await(const Step& step) {
 void CudaExecutor::LaunchKernel(size_t op) {
   const Step& step = steps_[op];
   try {
-    // A kernel that loads code or calls a library uses the current device, so set it first.
+    // Set the current device first: a kernel that loads code or calls a library uses it.
     if (is_over_devices_) TVM_INTEROP_CUDA(cuda::Api::Get(), SetDevice, step.stream.device);
     step.kernel->Launch(step.stream);
   } catch (const cuda::LostError& error) {

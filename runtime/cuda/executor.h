@@ -21,10 +21,10 @@ class CudaKernel {
  public:
   virtual ~CudaKernel() = default;
   // Puts all of the operator's work on `stream` and does not wait for it. Throws if this fails. The
-  // first call may be slow and may allocate memory. Later calls must not allocate, because a graph
-  // capture would fail.
+  // first call may be slow and may allocate memory. Later calls must not allocate memory: they may
+  // be captured in a graph, and the capture would fail.
   virtual void Launch(const CudaStream& stream) = 0;
-  // The bytes of the stream's workspace that `Launch` needs. The executor reserves them.
+  // The number of bytes of workspace that `Launch` needs. The executor reserves them on the stream.
   virtual size_t workspace_nbytes() const { return 0; }
 };
 
@@ -54,11 +54,10 @@ enum class CudaDispatch {
 // graph, in the given order.
 class CudaExecutor : public Timed {
  public:
-  // Runs each operator once by itself, which loads the operator's code and shows whether the
-  // operator fails. Then makes the graph. If no graph can be made, the executor works without a
-  // graph, and `why_no_graph` gives the reason. Throws std::runtime_error if the pool lacks an
-  // operator's stream, if an operator waits for an operator that is not earlier, or if an operator
-  // fails.
+  // Runs each operator once alone, which loads the operator's code and shows whether the operator
+  // fails. Then makes the graph. If no graph can be made, the executor works without a graph, and
+  // `why_no_graph` gives the reason. Throws std::runtime_error if the pool lacks an operator's
+  // stream, if an operator waits for an operator that is not earlier, or if an operator fails.
   CudaExecutor(std::shared_ptr<CudaStreams> streams, const std::vector<CudaPlannedOp>& ops,
                CudaDispatch dispatch);
   ~CudaExecutor() override;
@@ -89,8 +88,8 @@ class CudaExecutor : public Timed {
   // Runs every operator once, and returns when each operator began and ended on the GPU. If the
   // executor has a graph, the operators run in a graph that also records the times. Launches one by
   // one would leave the GPU idle between short operators. If there are several GPUs, the operators
-  // do not run in such a graph, and each GPU has its own clock. An event starts each clock, and the
-  // clocks differ by a few microseconds.
+  // are launched one by one, and the times of each GPU count from an event on this GPU. These
+  // events are a few microseconds apart.
   std::vector<OpTiming> Profile();
 
   // Launches the plan `number` times and returns the time that the launches take on the host, in

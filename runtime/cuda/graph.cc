@@ -9,8 +9,8 @@ cuda::OwnedGraph CaptureGraph(cuda::Stream origin, const std::function<void()>& 
   try {
     issue();
   } catch (...) {
-    // The streams cannot be used until the capture has ended. The status of the call that ends it
-    // is ignored, because the capture is known to have failed.
+    // End the capture, because the streams cannot be used before. Ignore the status of the call: it
+    // is known that the capture has failed.
     api.StreamEndCapture(origin, &graph);
     if (graph != nullptr) api.GraphDestroy(graph);
     api.GetLastError();
@@ -30,7 +30,7 @@ cuda::OwnedGraph LinkGraphs(const std::vector<cuda::OwnedGraph>& parts,
   for (size_t i = 0; i < parts.size(); ++i) {
     std::vector<cuda::GraphNode> dependencies;
     for (int earlier : after[i]) dependencies.push_back(nodes.at(earlier));
-    // The call copies the graph `parts[i]` into `graph`.
+    // This call copies the graph `parts[i]` into `graph`.
     TVM_INTEROP_CUDA(api, GraphAddChildGraphNode, &nodes[i], graph, dependencies.data(),
                      dependencies.size(), parts[i].get());
   }

@@ -18,7 +18,7 @@ std::string NameOf(int status) {
 }  // namespace
 
 CudaModule::~CudaModule() {
-  // If CUDA is not usable any more, the modules are left alone. This happens after a fork, or after
+  // If CUDA is not usable any more, leave the modules alone. It is unusable after a fork, or after
   // a failure of the GPU.
   if (modules_.empty() || !cuda::IsUsable()) return;
   try {

@@ -31,8 +31,8 @@ namespace tvm_interop {
 //    when our copy has ended: the streams of DLPack, and a wait of the host.
 // 8. A caller's stream reads an output in place after the run that wrote it: an event that
 //    `OrderAfter` records.
-// 9. Kernels are tried, on any stream, after the copies of weights and the zeros before them: a
-//    wait of the host (`CudaStreams::Settle`).
+// 9. When an executor is made, it tries each kernel on any stream. This comes after the copies of
+//    weights and the filling with zeros: a wait of the host (`CudaStreams::Settle`).
 //
 // The tests in `test_staging.py` remove the waits for each of the points 1 to 8, and see wrong
 // results. For point 9 they only check that the wait is there.

@@ -15,7 +15,8 @@ CudaWorkspace::CudaWorkspace(int device, size_t nbytes) : nbytes(nbytes) {
 }
 
 CudaStreamResources::~CudaStreamResources() {
-  // A library must not destroy its handles if the process cannot use its GPUs any more.
+  // If the process cannot use its GPUs any more, keep the handles of libraries forever, because a
+  // library must not destroy them in this state.
   if (!handles_.empty() && !cuda::IsUsable()) new auto(std::move(handles_));
 }
 

@@ -21,7 +21,7 @@ struct CudaWorkspace {
 //
 // Two streams must not share a workspace or a handle. The streams run at the same time. So in one
 // workspace, kernels of one stream would overwrite data that kernels of the other stream still use.
-// Also, a handle puts its work on the stream that was set last.
+// A handle cannot be shared either, because it puts its work on the stream that was set last.
 class CudaStreamResources {
  public:
   explicit CudaStreamResources(int device) : device_(device) {}
@@ -29,12 +29,12 @@ class CudaStreamResources {
   CudaStreamResources(const CudaStreamResources&) = delete;
   CudaStreamResources& operator=(const CudaStreamResources&) = delete;
 
-  // Returns a workspace of at least `nbytes` bytes. If an executor still keeps the last workspace
-  // and it is large enough, it is returned again. The caller keeps the workspace as long as a
-  // captured graph may contain its address.
+  // Returns a workspace of at least `nbytes` bytes. If an executor still keeps the workspace that
+  // was made last, and this workspace is large enough, it is returned again. The caller keeps the
+  // workspace as long as a captured graph may contain its address.
   std::shared_ptr<CudaWorkspace> Reserve(size_t nbytes);
 
-  // Lets `Workspace` return this workspace, which the caller keeps.
+  // Lets `Workspace` return the memory of this workspace. The caller keeps the workspace alive.
   void Use(const CudaWorkspace* workspace) { used_ = workspace; }
 
   // Returns at least `nbytes` bytes of the GPU's memory, for the next work on the stream. Throws

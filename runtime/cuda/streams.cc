@@ -77,8 +77,8 @@ void CudaStreams::Order(const CudaStream& earlier, const CudaStream& later) {
   cuda::OwnedEvent event = AcquireEvent(earlier.device);
   TVM_INTEROP_CUDA(api, EventRecord, event.get(), earlier.handle);
   TVM_INTEROP_CUDA(api, StreamWaitEvent, later.handle, event.get(), 0);
-  // The next user may record the event again at once. The wait above is not affected, because it is
-  // for the present record.
+  // The event may be recorded again at once by its next user. This does not affect the wait above,
+  // which is for the record that was made before the wait.
   ReleaseEvent(earlier.device, std::move(event));
 }
 

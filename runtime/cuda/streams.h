@@ -60,8 +60,7 @@ class CudaStreams {
   void Order(const CudaStream& earlier, const CudaStream& later);
 
   // Waits until the first stream has done its work, such as copies of `BetweenRuns`. The caller
-  // must hold a `Lease`. Kernels that are tried one by one, on any stream, need this before they
-  // begin.
+  // must hold a `Lease`. Call this before kernels are tried one by one on any stream.
   void Settle() const;
 
   // Calls `put` with the first stream of a GPU. The work that `put` puts on it happens after all

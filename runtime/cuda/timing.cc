@@ -15,8 +15,8 @@ constexpr int kRounds = 9;
 constexpr int kLaunches = 8;
 // An alternative is hopeless if its single launch takes longer than `kHopeless` times the shortest
 // single launch, plus `kHostMs`. A single launch takes as long as its kernels, plus the time for
-// which the GPU waits for the host's calls, which is up to about 100 us. So the fastest alternative
-// is not hopeless, unless the host was held up during its launch.
+// which the GPU waits for the host's calls. This time is usually at most about 100 us, so the
+// fastest alternative is not mistaken for a hopeless one.
 constexpr float kHopeless = 4;
 constexpr float kHostMs = 0.1f;
 
@@ -71,7 +71,7 @@ class Trials {
     }
   }
 
-  // Throws the last failure. If there was no failure, throws an error that says that there was no
+  // Throws the last failure. If there was none, throws an error that says that there was no
   // alternative.
   [[noreturn]] void Throw() const {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -89,7 +89,7 @@ struct Launched {
   float ms;
 };
 
-// An alternative that can be captured, and a graph of several launches.
+// An alternative that can be captured, and a graph that holds several launches of it.
 struct Able {
   size_t index;
   cuda::OwnedGraphExec graph;
@@ -116,8 +116,8 @@ std::vector<Launched> Launch(size_t number, const CudaStream& stream, const Stop
   return launched;
 }
 
-// Makes the graphs of the alternatives that are not hopeless, in order. If none of these can be
-// captured, goes on with the hopeless alternatives.
+// Captures a CUDA graph of each alternative that is not hopeless (see `kHopeless`), in order. If
+// none of these alternatives can be captured, does the same for the hopeless ones.
 std::vector<Able> Capture(std::vector<Launched> launched, const CudaStream& stream,
                           const std::function<void(size_t)>& launch, Trials* trials) {
   std::vector<Able> able;

@@ -35,8 +35,8 @@ namespace {
 namespace ffi = tvm::ffi;
 namespace refl = tvm::ffi::reflection;
 
-// A packed function and its arguments. The arguments are addresses of the executor's own tensor
-// headers. So an input can be moved to another address without a change to any call.
+// A packed function and its arguments. The arguments are addresses of tensor headers that the
+// executor owns. So if an input moves to another address, only its header changes, and no call.
 class PackedKernel : public Kernel {
  public:
   PackedKernel(ffi::Function function, std::vector<DLTensor*> args)
@@ -93,9 +93,9 @@ class LibraryKernelObj : public ffi::Object {
   int num_reorders() const { return kernel_->num_reorders(); }
 
   void Bind(size_t argument, const ffi::Tensor& tensor) {
-    // Packed constants are recognised by their address. So the old tensor is kept until the
-    // constants are packed again. Otherwise a new tensor could take the old address, and be
-    // mistaken for the old tensor.
+    // Packed constants are recognised by the address of the tensor that was packed. So keep the old
+    // tensor until the constants are packed again. Otherwise a new tensor could get the old
+    // address, and be mistaken for the old tensor.
     const ffi::Tensor before = tensors_.at(argument);
     tensors_.at(argument) = tensor;
     addresses_.at(argument) = tensor.data_ptr();
@@ -159,8 +159,8 @@ class ExecutorObj : public ffi::Object {
 
   void Bind(int64_t value, const ffi::Tensor& tensor) {
     CheckTensorAlignment(tensor);
-    // The whole header is copied, because its shape and strides must point into the new tensor. The
-    // old tensor is released now.
+    // Copy the whole header, because its shape and strides must point into the new tensor. This
+    // releases the old tensor.
     headers_.at(value) = *tensor.GetDLTensorPtr();
     tensors_.at(value) = tensor;
     for (auto& [kernel, args] : library_kernels_) {

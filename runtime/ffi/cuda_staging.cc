@@ -63,8 +63,9 @@ void Unload(const CudaLoaderRef& loader, const ffi::Tensor& device, const ffi::T
   });
 }
 
-// If `source` is a tensor of TVM, it is ready when the work on tvm-ffi's current stream is done. If
-// it comes from another library, DLPack has made this stream wait for the library's own work.
+// When the work on tvm-ffi's current stream is done, `source` is ready. This holds for a tensor of
+// TVM, and also for a tensor of another library, because DLPack has made this stream wait for that
+// library's own work.
 void CopyOnDeviceFromPython(const CudaStreamsRef& streams, const ffi::Tensor& source,
                             const ffi::Array<ffi::Tensor>& targets) {
   std::vector<void*> addresses;

@@ -82,8 +82,8 @@ class FencedArguments {
     }
   }
 
-  // Returns a text that names an argument with overwritten slack (the bytes between its tensor and
-  // the fences), or an empty string if all slack is intact.
+  // The slack of an argument is the bytes between its tensor and the fences. Returns a text that
+  // names an argument whose slack was overwritten, or an empty string if there is none.
   std::string BrokenSlack() const {
     for (size_t i = 0; i < memory_.size(); ++i) {
       if (!memory_[i]->SlackIsIntact()) return "writes outside of " + Name(i);
@@ -128,8 +128,8 @@ class FencedArguments {
 };
 
 // Runs `kernel` on copies of the inputs. If `shares` is not 0, runs this many shares of the kernel
-// in turn. Returns a description of the kernel's forbidden memory access. If there was none,
-// returns an empty string and copies the results to `outputs`.
+// one after the other. Returns a description of the kernel's forbidden memory access. If there was
+// none, returns an empty string and copies the results to `outputs`.
 std::string RunFenced(const ffi::Function& kernel, const ffi::Array<ffi::Tensor>& inputs,
                       const ffi::Array<ffi::Tensor>& outputs, FencedMemory::Place place,
                       uint8_t fill, int64_t shares) {

@@ -18,8 +18,8 @@ using Description = tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any>;
 // std::out_of_range if a field is missing or its value is an unknown name.
 std::unique_ptr<OpDescription> ToOpDescription(const Description& from);
 
-// Returns what `why` says about an operator. If the operator's kind is unknown, returns a text that
-// says so.
+// Makes an operator from its fields, and returns the result of `why` for it. If the operator's kind
+// is unknown, returns a text that says so.
 template <typename Why>
 std::string WhyUnsupportedBy(const Description& description, const Why& why) {
   try {

@@ -1,6 +1,7 @@
 // Bindings for a server of TVM's RPC that has loaded this library. The server runs a model, or
-// measures its stages. Programs and requests come as JSON, because the RPC protocol carries few
-// other types. Clients read and write tensors over RPC, directly in the server's memory.
+// measures its stages. Programs and requests are passed as JSON text, because the RPC protocol
+// supports few other types. Clients read and write tensors over RPC, directly in the server's
+// memory.
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>

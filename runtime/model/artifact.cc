@@ -40,8 +40,8 @@ int64_t MostBytes(const std::string& name) {
   return found == kept.end() ? -1 : found->second;
 }
 
-// The folders of an artifact that hold the second shape and all later shapes, up to the first
-// folder that is missing.
+// The folders of an artifact that hold the second shape and all later shapes. The list ends before
+// the first folder that is missing.
 std::vector<std::string> PrefixesIn(const Members& members) {
   std::vector<std::string> found;
   for (int i = 1; i < kMaxShapes && members.count(Prefix(i) + "plan.json") > 0; ++i) {

@@ -12,11 +12,12 @@
 namespace tvm_interop {
 namespace {
 
-// The checker's happens-before relation takes 256 MiB for this many operators.
+// Plans with more operators are refused. For this many operators, the checker's happens-before
+// relation takes up to 256 MiB.
 constexpr size_t kMostChecked = 100000;
 
 // Turns a plan into the form that the checker takes. Buffer 0 is the arena. Each value with storage
-// outside of the arena has a buffer of its own.
+// outside of the arena has a separate buffer.
 class ToProgram {
  public:
   explicit ToProgram(const Plan& plan) : plan_(plan) {}
@@ -27,13 +28,13 @@ class ToProgram {
       const PlannedOperator& op = plan_.operators[i];
       program_.stream_of.push_back(static_cast<int>(op.stream));
       program_.waits.emplace_back(op.waits.begin(), op.waits.end());
-      // No kernel may write memory that it also reads.
+      // A kernel may not write memory that it also reads.
       program_.takes_no_overlap.push_back(1);
       for (int64_t v : op.inputs) Add(i, v, /*writes=*/false, nullptr);
       for (int64_t v : op.outputs) Add(i, v, /*writes=*/true, &op);
     }
     if (!plan_.outputs.empty()) {
-      // The host is added as an operator that waits for all others and reads the outputs.
+      // Add the host as one more operator, which waits for all others and reads the outputs.
       program_.stream_of.push_back(static_cast<int>(plan_.streams.size()));
       program_.takes_no_overlap.push_back(0);
       program_.waits.emplace_back();

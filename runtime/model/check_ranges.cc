@@ -21,8 +21,8 @@ void CheckSizes(const std::vector<RowRange>& ranges, size_t num_plans) {
     const std::set<int64_t> different(range.sizes.begin(), range.sizes.end());
     fits =
         fits && range.sizes.size() == num_plans && different.size() > 1 && *different.begin() > 0;
-    // The product is cut off just above the number of plans, which is at most 64. So it cannot
-    // overflow.
+    // Stop multiplying once the product exceeds the number of plans, which is at most 64. So it
+    // cannot overflow.
     combinations = std::min(combinations * different.size(), num_plans + 1);
   }
   std::set<std::vector<int64_t>> found;
@@ -39,9 +39,9 @@ void CheckSizes(const std::vector<RowRange>& ranges, size_t num_plans) {
                       (ranges.size() > 1 ? ", and a shape for each combination" : ""));
 }
 
-// Returns whether the tensor grows with the ranges as `axes` says. `axes[r]` is the dimension that
-// grows with range r, or negative if none does. No two ranges may have the same dimension, and no
-// other dimension may grow.
+// Returns whether the dimensions of a tensor grow with the ranges as `axes` says. `axes[r]` is the
+// dimension that grows with range r, or negative if none does. No two ranges may have the same
+// dimension, and no other dimension may grow.
 bool Grows(const Shapes& shapes, const std::vector<RowRange>& ranges,
            const std::vector<int>& axes) {
   const std::vector<int64_t>& first = *shapes[0];
@@ -99,9 +99,9 @@ void CheckRanges(const std::vector<RowRange>& ranges,
   }
   for (const auto& [name, unused] : masks) {
     if (can_be_masks.count(name) == 0) {
-      throw ArtifactError("`" + name + "` cannot be a mask: there must be an input of that name " +
-                          "with rows, of a type for masks, with one element in each row if it " +
-                          "must be 1 in any row");
+      throw ArtifactError("`" + name + "` cannot be a mask: a mask is an input with rows and a " +
+                          "type that masks can have; a mask that must be 1 in any row has one " +
+                          "element in each row");
     }
   }
 }

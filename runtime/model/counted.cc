@@ -13,7 +13,7 @@ namespace {
 void CheckOne(const CountedOutput& counted, size_t num_outputs, const Plan& plan) {
   const auto refuse = [&](const std::string& what) {
     throw ArtifactError("the output " + std::to_string(counted.output) +
-                        " whose size depends on numbers " + what);
+                        ", whose size depends on computed values, " + what);
   };
   if (static_cast<size_t>(counted.output) >= num_outputs) {
     refuse("is not among the model's " + std::to_string(num_outputs));
@@ -34,21 +34,23 @@ void CheckCounted(const Manifest& manifest, const std::vector<const Plan*>& plan
   const std::vector<CountedOutput>& counted = manifest.counted;
   if (counted.empty()) return;
   if (!manifest.ranges.empty() || !manifest.batch_sizes.empty()) {
-    throw ArtifactError("sizes that depend on numbers are combined with ranges or batch sizes");
+    throw ArtifactError(
+        "the model has output sizes that depend on computed values, and also ranges or batch "
+        "sizes");
   }
   std::set<int64_t> outputs, sizes;
   for (const CountedOutput& each : counted) {
     sizes.insert(each.count);
     if (!outputs.insert(each.output).second) {
       throw ArtifactError("two sizes of output " + std::to_string(each.output) +
-                          " depend on numbers; there may be only one");
+                          " depend on computed values; at most one may");
     }
   }
   for (const Plan* plan : plans) {
     const auto all = static_cast<int64_t>(plan->outputs.size());
     const auto first = all - static_cast<int64_t>(sizes.size());
     if (first < 1 || *sizes.begin() != first || *sizes.rbegin() != all - 1) {
-      throw ArtifactError("the sizes that depend on numbers are not the last outputs");
+      throw ArtifactError("the sizes that depend on computed values are not the last outputs");
     }
     for (const CountedOutput& each : counted) CheckOne(each, static_cast<size_t>(first), *plan);
   }

@@ -15,17 +15,18 @@ namespace tvm_interop {
 // outputs. Throws ArtifactError.
 void CheckCounted(const Manifest& manifest, const std::vector<const Plan*>& plans);
 
-// Returns how many of a plan's outputs are outputs of the model. The sizes of other outputs follow
-// them.
+// Returns how many of a plan's outputs are outputs of the model. After these, the plan lists the
+// sizes of outputs, which are outputs of the plan only.
 size_t NumModelOutputs(const std::vector<CountedOutput>& counted, const Plan& plan);
 
-// Returns the addresses of all outputs of the plan: first those of the model's outputs, which the
-// caller gave, then null for the sizes. `outputs` may be null.
+// Returns an address for each output of the plan: first the addresses that the caller gave for the
+// model's outputs, then null for each size. `outputs` may be null.
 std::vector<void*> AddressesOfAll(const std::vector<CountedOutput>& counted, const Plan& plan,
                                   void* const* outputs);
 
-// Runs the model once, and writes to `sizes` a number for each of the model's outputs: the size of
-// the output along its counted axis, or -1 if it has none. Throws ModelError.
+// Runs the model once, and writes a number for each of the model's outputs to `sizes`. The number
+// is the size of the output along its counted axis, or -1 if it has no such axis. Throws
+// ModelError.
 void RunCounted(Runnable* instance, const std::vector<CountedOutput>& counted,
                 const void* const* inputs, void* const* outputs, int64_t* sizes);
 

@@ -12,8 +12,9 @@ namespace tvm_interop {
 namespace {
 
 const Json& Defaults() {
-  // The fields that every description has, whatever its kind. A field that a kind does not have
-  // holds the value in this table (see `_DEFAULTS` in `tvm_interop/program/library_op.py`).
+  // The fields that every description has, whatever its kind, and their default values. If a kind
+  // does not use a field, the field must hold its default (see `_DEFAULTS` in
+  // `tvm_interop/program/library_op.py`).
   static const Json defaults = Json::parse(R"({
     "window": [], "strides": [], "padding": [], "dilation": [], "groups": 1, "has_bias": false,
     "has_sum": false, "activation": "none", "clip_low": 0.0, "clip_high": 0.0,

@@ -76,7 +76,7 @@ bool IsAddressOfSymbol(const ElfW(Rela) & relocation) {
 }
 
 void WriteSlot(ElfW(Addr) slot, ElfW(Addr) address) {
-  // The loader may have made the page read-only after it had filled the slots.
+  // Make the page writable: the loader may have made it read-only after filling the slots.
   const auto page = static_cast<ElfW(Addr)>(sysconf(_SC_PAGESIZE));
   void* begin = reinterpret_cast<void*>(slot / page * page);
   if (mprotect(begin, page, PROT_READ | PROT_WRITE) != 0) {
@@ -113,8 +113,8 @@ void SetImport(void* handle, const std::string& name, void* function) {
   const ElfW(Sym)* symbols = nullptr;
   const char* names = nullptr;
   Relocations tables[2];
-  // The loader has already turned the addresses in the library's dynamic section into addresses of
-  // this process.
+  // In the dynamic section of a loaded library, the loader has already replaced the addresses by
+  // addresses of this process.
   for (const ElfW(Dyn)* entry = library->l_ld; entry->d_tag != DT_NULL; ++entry) {
     const auto address = entry->d_un.d_ptr;
     if (entry->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(address);

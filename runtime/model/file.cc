@@ -47,7 +47,7 @@ class Mapped : public Memory {
   }
 
   void Release(const void* begin, size_t nbytes) const override {
-    // Only whole pages are released. Other weights may lie in the first and in the last page.
+    // Release only whole pages, because other weights may lie in the first and in the last page.
     const auto address = reinterpret_cast<uintptr_t>(begin);
     const uintptr_t first = (address + page_ - 1) / page_ * page_;
     const uintptr_t end = (address + nbytes) / page_ * page_;

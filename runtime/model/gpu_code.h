@@ -8,10 +8,11 @@
 
 namespace tvm_interop {
 
-// How a kernel for GPUs is called. The host's code gives the values of its parameters, each in
-// eight bytes, and then the numbers of the launch.
+// How a kernel for GPUs is called. The host's code first gives the values of the kernel's
+// parameters, each in eight bytes, and then the numbers of the launch, such as the number of
+// blocks.
 struct GpuKernel {
-  // Whether the kernel reads all eight bytes of a parameter, or only a number of 32 bits.
+  // For a parameter: whether the kernel reads all eight bytes, or only a number of 32 bits.
   enum class Parameter { kWhole, kInt32, kFloat32 };
   // A number of the launch: blocks along x, y and z, threads along x, y and z.
   static constexpr int kNumDimensions = 6;

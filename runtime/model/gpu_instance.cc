@@ -20,7 +20,7 @@ size_t Aligned(size_t nbytes) {
   return (nbytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
 }
 
-// Runs `body`, and gives its errors the code `code`, unless they have a code already.
+// Runs `body`. Errors of `body` that have no code yet get the code `code`.
 template <typename Body>
 auto WithCode(ErrorCode code, const std::string& prefix, Body&& body) -> decltype(body()) {
   try {
@@ -49,7 +49,7 @@ GpuInstance::GpuInstance(std::shared_ptr<Model> model, size_t shape)
 void GpuInstance::Prepare() {
   std::vector<CudaStreamOptions> options;
   for (const Stream& stream : plan_.streams) options.push_back({gpu_, stream.urgent});
-  // The streams are made first, because making them shows whether there is a GPU.
+  // Make the streams first, because this shows whether there is a GPU.
   streams_ = std::make_shared<CudaStreams>(options);
   code_ = model_->Kernels(shape_);
   Allocate();
@@ -95,7 +95,7 @@ void GpuInstance::CopyWeights() {
     const auto nbytes = static_cast<size_t>(plan_.values[v].Nbytes());
     const char* data = model_->weights(shape_).at(static_cast<int64_t>(v));
     loader.ToDevice(gpu_, headers_[v].data, data, nbytes);
-    // The pages can be released, because the next instance reads them from the file again.
+    // Release the pages of the file: the next instance reads them from the file again.
     model_->artifact().weight_block->Release(data, nbytes);
   }
 }
@@ -175,7 +175,7 @@ bool GpuInstance::IsOnGpu(const Port& port, const void* given) const {
                        std::to_string(gpu_) + ": give memory there, or memory of the host");
 }
 
-// The caller must have waited for its own work on memory of the GPU.
+// Do not wait here: the caller must have waited for its own work on memory of the GPU.
 void GpuInstance::CopyInputs(const void* const* inputs) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     Port& port = inputs_[i];

@@ -14,8 +14,8 @@
 
 namespace tvm_interop {
 
-// An instance on a GPU. Its inputs and outputs are memory of the host, and are copied: the
-// addresses of tensors on the GPU never change, because a CUDA graph contains them. Each instance
+// An instance on a GPU. Its inputs and outputs are copied from and to the caller's memory, because
+// a CUDA graph contains the addresses of tensors on the GPU, so they never change. Each instance
 // has streams and weights of its own.
 class GpuInstance : public Runnable {
  public:

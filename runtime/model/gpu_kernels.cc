@@ -61,6 +61,7 @@ void GpuKernels::Load(int device) {
 
 int GpuKernels::InitOnce(void** handle, int (*make)(void** made)) {
   // Instances in several threads may make the first call of the same host code at the same time.
+  // The lock lets only one of them make the handle.
   static std::mutex making;
   if (__atomic_load_n(handle, __ATOMIC_ACQUIRE) != nullptr) return 0;
   const std::lock_guard<std::mutex> lock(making);
@@ -122,7 +123,8 @@ void GpuKernels::Launch(const Function& function, const KernelValue* args, int32
   for (size_t i = 0; i < kernel.dimensions.size(); ++i) {
     const unsigned size = Size(function.name, args[count + i]);
     const int dimension = kernel.dimensions[i];
-    // A tensor without elements has a size of 0, which CUDA does not take.
+    // For a tensor without elements, the size of the launch is 0, which CUDA does not take. Use 1
+    // instead.
     if (size > 0) (dimension < 3 ? config.grid[dimension] : config.block[dimension - 3]) = size;
   }
   if (kernel.has_shared_bytes) {

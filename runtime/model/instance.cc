@@ -25,8 +25,8 @@ bool IsAligned(const void* address, size_t alignment) {
   return reinterpret_cast<uintptr_t>(address) % alignment == 0;
 }
 
-// Refuses a model whose tensors need more memory than the machine has. The system itself may
-// promise such memory, and end the process when the memory is used.
+// Refuses a model whose tensors need more memory than the machine has. Otherwise the system might
+// grant the memory, and then kill the process when the memory is used.
 void RequireMemory(size_t nbytes) {
   const auto there =
       static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -80,11 +80,11 @@ Instance::Instance(std::shared_ptr<Model> model, size_t shape, std::shared_ptr<T
       plan_(model_->plan(shape)),
       kernel_code_(model_->Kernels(shape)),
       guests_(std::move(guests)),
-      // At least one byte, because an empty arena needs an address too.
+      // Ask for at least one byte, because an empty arena needs an address too.
       arena_need_(static_cast<size_t>(std::max<int64_t>(plan_.arena_bytes, 1)),
                   ScratchUser::kInstance) {
   RequireMemory(model_->InstanceNbytes(shape));
-  // The first lease shows at once whether there is enough memory.
+  // Take a lease now, to see at once whether there is enough memory.
   const ScratchLease arena(arena_need_);
   PlaceTensors();
   PlaceArena(arena.data());
@@ -100,7 +100,7 @@ void Instance::PlaceTensors() {
     headers_[v] = HeaderOf(value, kCpuDevice, 0, &dims_[v]);
     TensorHeader& header = headers_[v];
     if (value.storage == Storage::kWeight) {
-      // `CheckPlan` has made sure that kernels do not write weights.
+      // Casting `const` away is safe: `CheckPlan` has made sure that kernels do not write weights.
       header.data = const_cast<char*>(model_->weights(shape_).at(static_cast<int64_t>(v)));
     } else if (value.storage == Storage::kArena) {
       in_arena_.emplace_back(v, *value.offset);
@@ -262,15 +262,16 @@ std::unique_ptr<Kernel> Instance::MakeLibraryKernel(const PlannedOperator& op) {
   }
   std::unique_ptr<LibraryKernel> kernel;
   try {
-    // A large operator is divided into parts that run at once, so each part uses one thread.
+    // Each kernel uses one thread. A large operator is divided into parts, which have kernels of
+    // their own and run at the same time.
     kernel = model_->library()->Prepare(*op.description, 1, arguments);
     kernel->Repack();
   } catch (const std::runtime_error& error) {
     throw ModelError(ErrorCode::kUnsupported,
                      "operator `" + op.name + "`: " + error.what() + "; compile the model again");
   }
-  // The pages can be released, because the kernel has packed its weights, or will read them from
-  // the file again.
+  // Release the pages of the file: the kernel has packed its weights, or will read them from the
+  // file again.
   for (int64_t v : op.inputs) {
     if (!plan_.IsConstant(v)) continue;
     model_->artifact().weight_block->Release(headers_[v].data,
@@ -303,7 +304,7 @@ void Instance::Bind(const void* const* inputs, void* const* outputs, const RowCo
     port->is_copied = given != nullptr && must_copy;
   };
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    // `CheckPlan` has made sure that operators only read inputs.
+    // Casting `const` away is safe: `CheckPlan` has made sure that operators only read inputs.
     take(&inputs_[i], inputs == nullptr ? nullptr : const_cast<void*>(inputs[i]));
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
@@ -312,8 +313,9 @@ void Instance::Bind(const void* const* inputs, void* const* outputs, const RowCo
   FindOverlaps();
   for (std::vector<Port>* ports : {&inputs_, &outputs_}) {
     for (Port& port : *ports) {
-      // A port for which the caller gives no memory needs a buffer of its own. This also holds for
-      // an output that cannot be moved, because each run then copies the output to this buffer.
+      // A port (an input or output) for which the caller gives no memory needs a buffer of its own.
+      // This also holds for an output that cannot be moved, because each run then copies the output
+      // to this buffer.
       if (port.given == nullptr) OwnBuffer(&port);
       if (!port.may_move) continue;
       const bool in_place = port.given != nullptr && !port.is_copied;
@@ -324,8 +326,9 @@ void Instance::Bind(const void* const* inputs, void* const* outputs, const RowCo
 }
 
 void Instance::FindOverlaps() {
-  // An operator may write an output before another operator has read an input. So an output that
-  // shares bytes with any other tensor of the caller's is written to its own buffer first.
+  // An operator may write an output before another operator has read an input. So if an output
+  // shares bytes with another tensor of the caller, operators write it to the instance's own buffer
+  // first.
   struct Range {
     const char* begin;
     const char* end;
@@ -342,7 +345,7 @@ void Instance::FindOverlaps() {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::less<const char*>()(a.begin, b.begin);
   });
-  // The tensor that ends at the highest address, of all tensors that the loop has passed.
+  // Of all tensors that the loop has passed, the tensor that ends at the highest address.
   const Range* longest = nullptr;
   for (const Range& range : ranges) {
     if (longest != nullptr && std::less<const char*>()(range.begin, longest->end)) {

@@ -41,7 +41,8 @@ class Instance : public Runnable, public Timed {
   size_t shape() const { return shape_; }
   const Plan& plan() const override { return plan_; }
 
-  // Runs `number` times on the inputs and outputs of the latest run, without copying them.
+  // Runs the model `number` times on the inputs and outputs of the latest run, without copying
+  // them. Returns the time of all these runs in seconds.
   double Time(int number) override;
 
  private:

@@ -14,7 +14,8 @@ struct RowRange {
   std::vector<int64_t> sizes;
 };
 
-// An output whose size along an axis depends on numbers. Its tensor has the largest size.
+// An output whose size along an axis depends on values that the model computes. Its tensor has the
+// largest size.
 struct CountedOutput {
   int64_t output = 0;  // its position among the plan's outputs
   int64_t axis = 0;
@@ -41,8 +42,8 @@ struct Manifest {
   // position at which it must be 1: `first`, `any`, `all` or `nowhere`; see `RowMask` in
   // `tvm_interop/artifact/manifest.py`.
   std::map<std::string, std::string> masks;
-  // The outputs whose sizes depend on numbers. The plan's last outputs are the sizes, which are not
-  // outputs of the model.
+  // The outputs whose sizes depend on values that the model computes. These sizes are the last
+  // outputs of the plan, and not outputs of the model.
   std::vector<CountedOutput> counted;
 };
 

@@ -31,8 +31,8 @@ Model::Model(const Source& source, const LoadOptions& options)
     for (const std::string& feature : MissingCpuFeatures(shape.cpu_features)) {
       missing += (missing.empty() ? "" : ", ") + feature;
     }
-    // Without the check of CPU instructions, the library would load, but its first kernel would
-    // crash the process.
+    // Check the CPU's instructions first. Without the check, the library would load, but its first
+    // kernel would crash the process.
     if (missing.empty()) continue;
     throw ModelError(ErrorCode::kUnsupported,
                      "the kernels need CPU instructions that this machine lacks: " + missing +

@@ -52,7 +52,7 @@ class Model {
   KernelLibrary* library() const { return library_; }
   // A kernel library that plans for a GPU need, such as cuDNN.
   CudaKernelLibrary* gpu_library(const std::string& name) const { return gpu_libraries_.at(name); }
-  // Whether the kernel library is missing. Plans without kernels of a library then run.
+  // Whether the kernel library is missing. If so, the fallback plans run, which need no library.
   bool uses_fallback() const { return uses_fallback_; }
   // A warning for the user, for example that a library is missing. "" if there is none.
   const std::string& warning() const { return warning_; }

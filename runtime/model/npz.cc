@@ -14,7 +14,7 @@ namespace {
   throw ArtifactError("`weights.npz` cannot be read: " + why);
 }
 
-// Reads numbers of a file whose contents are not trusted. The first byte of a number is the lowest.
+// Reads numbers of a file whose contents are not trusted. Numbers are little-endian.
 class Bytes {
  public:
   explicit Bytes(const std::string& data) : data_(data) {}
@@ -85,8 +85,8 @@ std::string TupleOf(const std::vector<int64_t>& shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
-// Returns the offset at which the numbers of a `.npy` file begin. The header must be as NumPy
-// writes it for this value.
+// Returns the offset at which the numbers of a `.npy` file begin. Throws ArtifactError if the
+// header has another type or shape than `value`.
 uint64_t DataOf(const Bytes& zip, const Range& npy, const PlannedValue& value) {
   const uint64_t begin = npy.first;
   if (npy.second < 10 || zip.TextAt(begin, 6) != "\x93NUMPY") Refuse("a member is not an array");
@@ -135,8 +135,8 @@ std::shared_ptr<const Memory> ReadNpz(const std::string& data,
     (*offsets)[v] = end;
     end += (value.Nbytes() + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
   }
-  // Members of a malicious file may overlap each other, and together claim more bytes than the file
-  // has.
+  // Check the sum of the sizes: members of a malicious file may overlap, and together claim more
+  // bytes than the file has.
   if (static_cast<uint64_t>(end) > zip.size() + 64 * wanted.size()) {
     Refuse("it is smaller than the plan's weights");
   }

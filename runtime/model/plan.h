@@ -23,11 +23,12 @@ constexpr int64_t kMaxDimension = int64_t{1} << 40;
 constexpr int64_t kMaxParameter = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxBytes = int64_t{1} << 46;
 
-// The address of every tensor but the caller's inputs is a multiple of this many bytes. Vector
-// instructions then touch as few cache lines as possible. Artifacts of older versions need it for
-// inputs too, because TVM's code generator assumed it.
+// The address of every tensor, except for the caller's inputs, is a multiple of this many bytes.
+// Vector instructions then touch as few cache lines as possible. Artifacts of older versions need
+// it for inputs too, because TVM's code generator assumed it.
 constexpr int64_t kTensorAlignment = 64;
-// The address of a part of another tensor is a multiple of this many bytes on a GPU.
+// On a GPU, a tensor that is a part of another tensor has an address that is a multiple of this
+// many bytes.
 constexpr int64_t kGpuPartAlignment = 32;
 
 // A type of tensor elements. `code` and `bits` are those of DLPack.
@@ -85,7 +86,7 @@ struct PlannedOperator {
   std::vector<int64_t> waits;
   std::optional<std::string> library;
   std::shared_ptr<OpDescription> description;  // null if TVM's kernel runs
-  // The stored types of the description's tensors, as NumPy spells them.
+  // The types in which the tensors of the description are stored, by NumPy's names.
   std::vector<std::string> described_types;
   bool is_share = false;
   int64_t share = 0, shares = 1;

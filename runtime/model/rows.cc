@@ -34,7 +34,7 @@ bool MaskOfTypeFits(const RowPieces& pieces, const RowCounts& counts, size_t ran
   const size_t width = pieces.nbytes / sizeof(T);
   const auto all = AllRows(pieces), given = FirstRows(pieces, counts);
   const size_t positions_axis = pieces.axes[0].range == static_cast<int>(range) ? 0 : 1;
-  // How many ones the mask has in each row of the other range, which is not `range`.
+  // How many ones the mask has in each row of the range that is not `range`.
   std::vector<size_t> ones(given[1 - positions_axis]);
   for (size_t o = 0; o < pieces.outer; ++o) {
     for (size_t i = 0; i < given[0]; ++i) {
@@ -43,7 +43,7 @@ bool MaskOfTypeFits(const RowPieces& pieces, const RowCounts& counts, size_t ran
           const T* begin = mask + IndexOf(pieces, all, o, i, m, j) * width;
           const size_t position = positions_axis == 0 ? i : j;
           for (size_t k = 0; k < width; ++k) {
-            // The comparison is false for a float that is not a number.
+            // For a float that is NaN, the comparison is false.
             if (!(begin[k] >= T{0} && begin[k] <= T{1})) return false;
             const bool is_one = begin[k] == T{1};
             if (filling == Filling::kMaskFirst && position == 0 && !is_one) return false;

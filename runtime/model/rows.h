@@ -56,9 +56,9 @@ RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int>& ax
                    const RowCounts& counts, size_t element_nbytes);
 
 // How an input is padded to more rows, and the condition that the input must meet. kLastRow copies
-// the last row. All other values write 0 along the last range. The numbers of a mask must be from 0
-// to 1. They must be 1 in the mask's first row (kMaskFirst), in at least one row (kMaskAny) or in
-// all rows (kMaskAll).
+// the last row, and has no condition. All other values are for masks. A mask is padded with 0 along
+// the last range. The numbers of the mask must be from 0 to 1. They must be 1 in the mask's first
+// row (kMaskFirst), in at least one row (kMaskAny) or in all rows (kMaskAll).
 enum class Filling { kLastRow, kZero, kMaskFirst, kMaskAny, kMaskAll };
 
 // Whether a tensor of the type called `type` can be a mask.

@@ -6,9 +6,9 @@
 
 namespace tvm_interop {
 
-// Counts the runs of all instances of one shape of a model. Programs read the counts to find out
-// which sizes their requests have, and how many rows are computed only because requests are padded
-// to the shape's size. Any thread may count and read.
+// Counts the runs of all instances of one shape of a model. From the counts, a program learns which
+// sizes its requests have, and how many rows are computed only because requests are padded to the
+// shape's size. Any thread may count and read.
 class RunCounts {
  public:
   struct Counts {
@@ -25,7 +25,7 @@ class RunCounts {
     rows_given_.fetch_add(given, std::memory_order_relaxed);
     rows_computed_.fetch_add(computed, std::memory_order_relaxed);
   }
-  // If a run ends during this call, only some of the numbers may include this run.
+  // If a run ends during this call, the run may be included in only some of the numbers.
   Counts counts() const {
     return {exact_.load(std::memory_order_relaxed), filled_up_.load(std::memory_order_relaxed),
             rows_given_.load(std::memory_order_relaxed),
@@ -33,9 +33,9 @@ class RunCounts {
   }
 
  private:
-  // Several threads add to the numbers at once. There is no mutex: a fork during a run would leave
-  // it locked in the child. A thread that reads a number does not rely on any other memory, so
-  // relaxed order is enough.
+  // Several threads add to the numbers at once. They are atomic and not guarded by a mutex, because
+  // a fork during a run would leave the mutex locked in the child. A thread that reads a number
+  // does not rely on any other memory, so relaxed order is enough.
   std::atomic<uint64_t> exact_{0};
   std::atomic<uint64_t> filled_up_{0};
   std::atomic<uint64_t> rows_given_{0};

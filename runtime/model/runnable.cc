@@ -9,8 +9,8 @@
 namespace tvm_interop {
 
 Runnable::BusyGuard::BusyGuard(Runnable* instance) : busy_(instance->busy_) {
-  // In a forked child, `busy_` may still say that a thread of the parent runs the instance. This
-  // means nothing, because the thread stayed in the parent.
+  // In a forked child, `busy_` may still say that a thread of the parent runs the instance. Ignore
+  // this, because the thread stayed in the parent.
   const int ours = 1 + ForkGeneration();
   int before = busy_.load(std::memory_order_relaxed);
   if (before == ours || !busy_.compare_exchange_strong(before, ours, std::memory_order_acquire)) {

@@ -72,12 +72,13 @@ bool HasShaInstructions() {
 
 namespace {
 
-// The instructions keep a state as two registers, (a, b, e, f) and (c, d, g, h), and do two rounds
-// each. Four words of the message are computed at a time from the sixteen before them.
+// The SHA instructions keep a state in two registers, (a, b, e, f) and (c, d, g, h). Each
+// instruction does two rounds. Four words of the message are computed at a time from the sixteen
+// words before them.
 //
-// A round waits for the round before it, so one state leaves half of the instructions' units idle.
-// The rounds of a second state use the idle half. Both states take the same message, so its words
-// are computed only once.
+// A round needs the result of the round before it. So with one state, the processor's units for
+// these instructions are idle for half of the time. The rounds of a second state use the idle time.
+// Both states take the same message, so its words are computed only once.
 template <int kStates>
 __attribute__((target("sha,sse4.1"))) void AddBlocksTo(uint32_t* const* states, const uint8_t* data,
                                                        size_t blocks) {

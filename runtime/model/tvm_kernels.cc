@@ -75,7 +75,7 @@ class Workspaces {
 
  private:
   static constexpr uint64_t kAlignment = 64;
-  // A block larger than this many bytes is given back at once: a thread should not hold it while
+  // A block larger than this many bytes is freed at once, so that a thread does not hold it while
   // the thread does other work.
   static constexpr uint64_t kMostKept = uint64_t{1} << 22;
   struct Block {
@@ -152,8 +152,8 @@ TvmKernels::TvmKernels(std::string code) {
   } catch (const std::runtime_error& error) {
     RefuseToLoad(error.what());
   }
-  // A file in memory needs no writable folder. Its descriptor stays open, so that no other library
-  // gets its path: the loader takes two libraries with one path for the same library.
+  // A file in memory needs no writable folder. Its descriptor stays open, so that no other file in
+  // memory gets the same path: the loader takes two libraries with one path for the same library.
   std::string path;
   bool is_named = false;
   file_ = memfd_create("tvm_interop_kernels", MFD_CLOEXEC);

@@ -31,7 +31,8 @@ struct KernelValue {
   void* pointer;
 };
 
-// Notes the text of an error that a function is about to report to compiled code on this thread.
+// Stores the text of an error for the calling thread. A function that compiled code calls must
+// store the text before it reports the error.
 void RaiseInKernel(const std::string& text) noexcept;
 
 class GpuKernels;

@@ -81,7 +81,7 @@ MUTATIONS = (
         "const Word owned(seen.run(), seen.ended(), false);",
     ),
     Mutation(
-        "the claim does not compare",
+        "a stream is claimed without comparing its state",
         "stream_run.cc",
         "  if (!stream->word.compare_exchange_strong(expected, owned.bits(), "
         "std::memory_order_acquire,\n                                            "
@@ -139,13 +139,13 @@ MUTATIONS = (
         "stream.word.store(Word(run_, 0, false).bits(), std::memory_order_relaxed);",
     ),
     Mutation(
-        "nobody is told of what can be done now",
+        "no thread is woken when operators become ready",
         "stream_run.cc",
         "    Announce(static_cast<int>(step.waiters) - (goes_on ? 0 : 1));\n",
         "",
     ),
     Mutation(
-        "a helper keeps its own way of rounding",
+        "a helper keeps its own rounding mode during a run",
         "stream_run.cc",
         "  if (thread != 0) float_mode_.Apply();\n",
         "  (void)thread;\n",
@@ -158,19 +158,19 @@ MUTATIONS = (
         "    (void)job;\n    (void)helper;\n",
     ),
     Mutation(
-        "a helper does not look again after it has said whom it visits",
+        "a helper does not check the slot again after it has announced its visit to a job",
         "thread_pool.cc",
         "if (slot.load(std::memory_order_seq_cst) == job) helped",
         "helped",
     ),
     Mutation(
-        "a thread goes to sleep without a last look",
+        "a thread goes to sleep without looking for work once more",
         "thread_pool.cc",
         "      if (job->Help(0) || job->HasEnded()) {",
         "      if (false) {",
     ),
     Mutation(
-        "a helper is looked at before it has said who it is",
+        "a caller reads a helper's fields before the helper has published them",
         "thread_pool.cc",
         "helper == nullptr || !helper->is_there.load(std::memory_order_acquire)",
         "helper == nullptr",
@@ -189,31 +189,31 @@ MUTATIONS = (
         "    if (helper->ends",
     ),
     Mutation(
-        "two guests take one place",
+        "two threads of the program take the place of one helper",
         "thread_pool.cc",
         "if (place->is_taken.exchange(true, std::memory_order_relaxed)) continue;",
         "place->is_taken.store(true, std::memory_order_relaxed);",
     ),
     Mutation(
-        "a guest keeps the caller's way of rounding",
+        "a thread of the program keeps the caller's rounding mode after it has helped",
         "thread_pool.cc",
         "  float_mode.Apply();\n",
         "  (void)float_mode;\n",
     ),
     Mutation(
-        "a thread inside a run becomes its guest",
+        "a thread that is already inside a run may also join it as a helper",
         "thread_pool.cc",
         "i < pool.helpers_.size() && runs_inside == 0; ++i",
         "i < pool.helpers_.size(); ++i",
     ),
     Mutation(
-        "more guests are called than may help",
+        "more threads of the program are called than may help",
         "thread_pool.cc",
         "fetch_add(1, std::memory_order_relaxed) >= guests_.number;",
         "fetch_add(1, std::memory_order_relaxed) >= 64;",
     ),
     Mutation(
-        "a late guest's invitation does not keep the pool",
+        "a task that the program's pool runs late does not keep our pool alive",
         "thread_pool.cc",
         "new (std::nothrow) std::shared_ptr<ThreadPool>(shared_from_this());",
         "new (std::nothrow) std::shared_ptr<ThreadPool>(shared_from_this(), this);\n"
@@ -221,7 +221,7 @@ MUTATIONS = (
         "        std::shared_ptr<ThreadPool>(), this);",
     ),
     Mutation(
-        "a model that ends does not wait for guests",
+        "an executor is destroyed without waiting for threads of the program",
         "executor.cc",
         "  if (guests_ != nullptr && guests_->IsHere()) guests_->WaitUntilLeft(&streams_);\n",
         "",
@@ -233,7 +233,7 @@ MUTATIONS = (
         "ThreadPool::Get().Run(this, tasks - 1);",
     ),
     Mutation(
-        "a loop's task is claimed by whoever looks",
+        "a loop's task is claimed without comparing the state of the claims",
         "parallel_loop.cc",
         "      if (!claims_.compare_exchange_weak(seen, next.bits(), std::memory_order_acq_rel,\n"
         "                                         std::memory_order_acquire)) {\n"
@@ -253,7 +253,7 @@ MUTATIONS = (
         "if (left_.fetch_sub(1, std::memory_order_relaxed) == 1) Announce(0);",
     ),
     Mutation(
-        "a loop's number is not part of the claim",
+        "a new loop has the same number as the loop before it",
         "parallel_loop.cc",
         "Claims{++number_, static_cast<uint16_t>(tasks), 0}",
         "Claims{number_, static_cast<uint16_t>(tasks), 0}",

@@ -1,8 +1,8 @@
 """Executes the CUDA kernels that TVM generates on a CPU, to check their numbers without a GPU.
 
-`python -m tests.cuda_emulation MODEL ...` compiles models as `compile(..., target="cuda")` does,
-takes the CUDA C source of each kernel, compiles it by a C++ compiler with the headers in `include`,
-runs it on the numbers of `tvm_interop.kernels.check`, and compares the results with the reference
+`python -m tests.cuda_emulation MODEL ...` compiles models as `compile(..., target="cuda")` does. A
+C++ compiler compiles the CUDA C source of each kernel, with the headers in `include`. Each kernel
+runs on the numbers of `tvm_interop.kernels.check`, and its results are compared with the reference
 of that check: the same kernel before any schedule.
 
 How a kernel runs: one block after the other, and each thread of a block as a fiber that runs until
@@ -20,9 +20,9 @@ order, and in reverse order. The emulation finds:
 - writes to inputs, launches with more threads than a kernel takes, and launches that are given
   memory of the host.
 
-Tensor cores are emulated as far as kernels use them through `nvcuda::wmma` on floats. It is a fault
-if a fragment is loaded or stored at an address that CUDA forbids, if the lanes of a warp name
-different matrices, or if only some lanes of a warp take part.
+Tensor cores are emulated as far as kernels use them through `nvcuda::wmma` on floats. Three things
+are faults: a fragment is loaded or stored at an address that CUDA forbids, the lanes of a warp name
+different matrices, or only some lanes of a warp take part.
 
 The emulation says nothing about speed, and finds no faults of nvcc, of a driver or of a GPU. A
 fused multiply and add is rounded twice here. Kernels that use tensor cores in another way or inline

@@ -165,7 +165,7 @@ def _references(kernel: Kernel, library: Path) -> Iterator[Any]:
     NumPy's functions have special cases of their own. So a kernel counts as wrong only if it also
     differs from the plain build. `tvm_interop.kernels.check` has the same rule.
     """
-    if "bfloat16" not in (*kernel.inputs, *kernel.outputs):  # NumPy cannot interpret these.
+    if "bfloat16" not in (*kernel.inputs, *kernel.outputs):  # NumPy lacks bfloat16.
         evaluated = numpy_kernel(kernel.as_written)
         if evaluated is not None:
             yield evaluated

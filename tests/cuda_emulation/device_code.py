@@ -125,7 +125,7 @@ def launches_of(host: tirx.PrimFunc) -> list[Launch]:
             if param.same_as(buffer):
                 return i
         raise WrongLaunchError(
-            f"its host code gives a launch `{buffer.name}`, which is not a tensor of the kernel: "
+            f"its host code launches it with `{buffer.name}`, which is not a tensor of the kernel: "
             "the GPU would use memory that the host has allocated"
         )
 
@@ -143,9 +143,12 @@ def _launch(call: Any, parameter: Any) -> Launch:
 
 
 def _buffer_of(argument: Any) -> Any:
-    """The buffer whose address a launch gets as `argument`."""
+    """The buffer whose address is the `argument` of a launch."""
     if getattr(getattr(argument, "op", None), "name", "") != "tirx.buffer_data":
-        raise NotExecutedError(f"its host code gives a launch the argument `{argument}`")
+        raise NotExecutedError(
+            f"its host code launches it with the argument `{argument}`, which is not "
+            "the address of a buffer"
+        )
     return argument.args[0]
 
 

@@ -19,7 +19,7 @@ INCLUDE = Path(__file__).parent / "include"
 _OPTIONS = (
     "-std=c++17",
     "-O1",
-    "-w",  # The source is TVM's.
+    "-w",  # TVM's source causes warnings.
     "-fno-strict-aliasing",  # The source reads integers as floats through pointers.
     "-ffp-contract=off",
     "-ftrivial-auto-var-init=pattern",  # Local variables that nobody sets must not be zeros.

@@ -143,7 +143,7 @@ def expected_states(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     done = ["versions", KILLED, "flight first", "flight second", "cores second"]
     states = dict.fromkeys(wrong, "failed") | dict.fromkeys(done, "done")
     states["sanitizer"] = "failed" if has_sanitizer else "missing"
-    states["sanitizer first"] = states["sanitizer"]  # The check of `first` has failed.
+    states["sanitizer first"] = states["sanitizer"]  # The check of the network `first` failed.
     states["ncu first"] = "missing" if found["versions"]["found"]["ncu"] is None else "failed"
     assert not has_torch, "PyTorch would look for a real GPU: rehearse with a Python without it"
     return states | dict.fromkeys(["compile first", "compile second"], "missing")

@@ -40,7 +40,8 @@ TOGETHER = (
 # Each other file needs a new process. Some of them expect that no earlier test has chosen an
 # algorithm.
 ALONE = [path for path in INSIDE if path.stem not in TOGETHER]
-# These tests do not depend on times, so they also pass if the fake CUDA works asynchronously.
+# The tests in these files do not depend on times, so they also pass if the fake CUDA works
+# asynchronously.
 WITHOUT_TIMES = [path for path in INSIDE if path.stem in ("test_conformance", "test_two_gpus")]
 SLOW = [path for path in INSIDE if "mark.slow" in path.read_text()]
 

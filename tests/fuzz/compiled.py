@@ -19,7 +19,7 @@ import onnx
 from tests import nets
 
 FOLDER = "TVM_INTEROP_FUZZ_ARTIFACTS"
-"""The environment variable that names the folder."""
+"""The environment variable that names the folder of the compiled artifacts."""
 
 
 @functools.cache

@@ -47,7 +47,7 @@ def members(data: bytes) -> dict[str, bytes]:
 
 @functools.cache
 def program() -> Program:
-    """The program of most plans and schedules."""
+    """The program that most of the plans and schedules below are for."""
     return random_program(seed=3)
 
 

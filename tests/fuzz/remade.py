@@ -1,7 +1,7 @@
 """Artifacts that were changed on purpose. Their machine code is unchanged, and digests are correct.
 
-Such a file must give one of our errors, or the results of its own plan. These are the bits that its
-operators give if they run one after the other, with each tensor in its own memory.
+A changed file must give one of our errors, or the results of its own plan. These results are the
+bits that its operators give if they run one after the other, with each tensor in its own memory.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def check(data: bytes) -> bool:
         with _bounded("load", data):
             loaded = load_in_both("model.tar")
     except ArtifactError:
-        assert looked_at is None, "looking at it found nothing, and load refuses it"
+        assert looked_at is None, "load(kernels=False) accepts a file that load refuses"
         return False
     assert looked_at is not None
     assert looked_at.plan == loaded.plan
@@ -144,10 +144,10 @@ def _run(artifact: Artifact, whole: Artifact, shape: int) -> None:
             results = [
                 _outputs(each, kernels, artifact.weights) for each in (plan, in_order(plan), plan)
             ]
-            assert results[0] == results[1] == results[2], "the plan gives other bits in order"
+            assert results[0] == results[1] == results[2], "the outputs of a plan differ by run"
             if plan is artifact.plan and whole.native is not None:
                 natively = _native_outputs(whole, shape)
-                assert results[0] == natively, "the native library gives other bits"
+                assert results[0] == natively, "the outputs of the native library differ"
 
 
 def _outputs(plan: Plan, kernels: Any, weights: dict[int, np.ndarray]) -> list[bytes]:

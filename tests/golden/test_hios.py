@@ -80,7 +80,7 @@ def test_figure_5():
 
 
 def test_a_deadlock_along_the_gpus_is_refused():
-    """The graph has no circle. Together with the orders on the two GPUs, it has a circle.
+    """The graph has no cycle. Together with the orders on the two GPUs, its edges form a cycle.
 
     `a` and `b` start together. `b` waits for `c`, `c` for `d`, and `d` for `a`.
     """
@@ -95,7 +95,7 @@ def test_a_deadlock_along_the_gpus_is_refused():
         "is behind stage 1",
     ):
         assert says in str(caught.value)
-    # The search for windows never makes operators wait for each other in a circle.
+    # The search for windows never makes operators wait for each other in a cycle.
     latency = LatencyTable([5, 5, 1, 1])
     stages, makespan = with_windows(GpuPrices(graph, latency), [[0, 1], [3, 2]], 2, "windows")
     assert stages == [[[0], [1]], [[3, 2]]]

@@ -65,7 +65,8 @@ def algorithm_2(graph: OpGraph, traits: list[OperatorTraits]) -> list[int]:
     while lists[True] or lists[False]:
         chosen = lists[memory_is_next] or lists[not memory_is_next]
         memory_is_next = chosen is lists[False]
-        least = min(chosen, key=lambda op: traits[op].demand or 0.0)  # Ties go to the first.
+        # `min` takes the first operator in a tie.
+        least = min(chosen, key=lambda op: traits[op].demand or 0.0)
         chosen.remove(least)
         queue.append(least)
         for successor in graph.successors(least):

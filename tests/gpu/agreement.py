@@ -12,7 +12,7 @@ from tvm_interop import GraphModule
 
 def assert_like_onnxruntime(module: GraphModule, model: onnx.ModelProto) -> None:
     """Check runs of `module` on two inputs in turn against onnxruntime. `model` is in float32."""
-    for seed in (1, 2, 1):  # A graph must not return an earlier answer.
+    for seed in (1, 2, 1):  # A CUDA graph must not return an earlier answer.
         inputs = feeds(model, seed)
         module.run(**inputs)
         for i, expected in enumerate(run_onnxruntime(model, inputs).values()):

@@ -19,7 +19,10 @@ from tvm_interop.execution.kernels import kernel_functions
 from tvm_interop.plan.plan import Plan, Stream
 
 FAR = 1 << 28
-"""The distance in numbers, which is a gigabyte. No other tensor can be so far away."""
+"""How far beyond its input the kernel reads: this many numbers, which take a gigabyte.
+
+No other tensor can be so far away.
+"""
 
 
 def build(path: Path, archs: Sequence[str]) -> Path:

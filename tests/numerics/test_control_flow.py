@@ -290,7 +290,7 @@ def test_parts_whose_bounds_are_computed_are_refused_elsewhere(use: str) -> None
 
 
 def test_a_part_of_a_fixed_size_that_begins_anywhere(caplog: pytest.LogCaptureFixture) -> None:
-    """JAX's `dynamic_slice` and TensorFlow's `slice`. A part that lies partly outside `x` is
+    """Covers JAX's `dynamic_slice` and TensorFlow's `slice`. A slice partly outside of `x` is
     NaN."""
     model = _model("""
 agraph (float[5, 4] x, int64[2] starts) => (float[2, 3] y, float[3, 2] z) {

@@ -1,4 +1,4 @@
-"""Tests results whose size depends on numbers, against onnxruntime."""
+"""Tests results whose size depends on the data, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _check(module: GraphModule, model: onnx.ModelProto, *given: Mapping[str, np.
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Fill each tensor beyond its count with NaN, or with huge numbers."""
+    """Fill the rows of each tensor beyond its size with NaN, or with huge numbers."""
     standing, seen = counted.CountedTensors.standing, []
 
     def poisoned(
@@ -99,7 +99,7 @@ def test_a_score_that_is_not_a_number_is_not_above_a_threshold() -> None:
 
 @pytest.mark.parametrize("is_poisoned", [False, True])
 def test_a_detector(is_poisoned: bool, request: pytest.FixtureRequest) -> None:
-    """The scores let no box, some boxes or as many boxes through as there may be."""
+    """By their scores, no box, some boxes, or the largest possible number of boxes remain."""
     if is_poisoned:
         request.getfixturevalue("poison")
     model = counted_nets.detector()

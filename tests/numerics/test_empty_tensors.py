@@ -127,8 +127,11 @@ WRONG: dict[str, tuple[Case, str]] = {
         ("Split", [f32(2, 3), i64(0, 2)], (1,), {"axis": 5, "outputs": 2}),
         "axis 5 is out of range",
     ),
-    "too few": (("Split", [f32(4), i64(0, 2)], (1,), {"outputs": 2}), "do not make up the 4"),
-    "negative": (("Split", [f32(4), i64(0, 5, -1)], (1,), {"outputs": 3}), "do not make up the 4"),
+    "too few": (("Split", [f32(4), i64(0, 2)], (1,), {"outputs": 2}), "do not add up to the 4"),
+    "negative": (
+        ("Split", [f32(4), i64(0, 5, -1)], (1,), {"outputs": 3}),
+        "do not add up to the 4",
+    ),
 }
 
 

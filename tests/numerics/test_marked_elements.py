@@ -102,7 +102,7 @@ def test_values_that_a_mask_lacks_are_not_a_number(caplog: pytest.LogCaptureFixt
     text = """agraph (float[3, 4] x, float[3, 4] y, float[5] source) => (float[3, 4] e) {"""
     text += _MASKED + _ALL[_ALL.index("    values =") :]
     module = GraphModule(compile_model(_model(text), scheduler="sequential", time_budget=0))
-    assert "(`Slice`) gives one element for each at which a mask is true" in caplog.text
+    assert "(`Slice`) gives one element for each position where a mask is true" in caplog.text
     x = np.array([[1, -1, 1, 1], [-1, 1, 1, 1], [1, -1, -1, 1]], np.float32)
     (result,) = module(x, x, np.arange(5, dtype=np.float32) + 10)
     nan = np.nan
@@ -123,7 +123,7 @@ def test_values_that_a_mask_lacks_are_not_a_number(caplog: pytest.LogCaptureFixt
     ],
 )
 def test_other_uses_are_refused(use: str) -> None:
-    """Among them is a tensor that is larger than the mask."""
+    """One of these uses is with a tensor that is larger than the mask."""
     text = "agraph (float[3, 4] x, float[3, 4] y, float[4] row, float[4, 4] w) => (float[n, k] z) {"
     with pytest.raises(UnsupportedModelError, match=r"depends on the numbers|`shape` is computed"):
         load_model(_model(text + _MASKED + use + "\n}"))
@@ -139,7 +139,7 @@ def test_other_uses_are_refused(use: str) -> None:
     ],
 )
 def test_elements_that_are_moved_together(use: str) -> None:
-    """An operator that cannot read the mask reads the elements, followed by others."""
+    """One or several operators in turn read the elements. The first cannot read the mask itself."""
     text = "agraph (float[3, 4] x, float[3, 4] y) => (" + (
         "int64[a, b] z) {" if "columns" in use else "float[n] z) {"
     )

@@ -186,7 +186,7 @@ def test_zero_points_of_weights_are_folded(dtype: str, zero: int) -> None:
 def test_a_constant_factor_that_needs_nine_bits() -> None:
     """After the zero point is subtracted, the integers of the constant need nine bits.
 
-    So the library gets the integers as they are, and the zero point.
+    The library computes in 8 bits, so it gets the integers as they are, and the zero point.
     """
     net = QuantisedNet()
     x = net.rounded(net.input("x", (5, 24)), 1 / 127)

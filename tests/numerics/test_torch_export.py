@@ -421,7 +421,7 @@ class _WithOwnStatistics(torch.nn.Module):
         (_WithLoss("multilabel_margin_loss"), "is a `multilabel_margin_loss`"),
         (_Smoothed(), "both `antialias` and `align_corners`"),
         (_WithOwnStatistics(), r"statistics of the batch, .*\.eval\(\)"),
-        (torch.nn.AdaptiveMaxPool2d(2, return_indices=True), "the places of maxima"),
+        (torch.nn.AdaptiveMaxPool2d(2, return_indices=True), "the positions of maxima"),
         (torch.nn.AvgPool2d(2, divisor_override=3), "`avg_pool2d` has `divisor_override`"),
         (torch.nn.AvgPool3d(2, divisor_override=3), "`avg_pool3d` has `divisor_override`"),
     ],

@@ -73,7 +73,8 @@ def _short(value: Any) -> str:
 
 def versions(op: str, first: int = 7, last: int = NEWEST) -> list[int]:
     """The opsets from `first` to `last` that change the definition of `op`. The opset `first` is
-    included if an older definition holds there.
+    included too if the operator already exists there: it stands for the definition that is in force
+    at `first`.
     """
     known = _definitions().get(op, set())
     started = [version for version in known if version <= first]

@@ -27,11 +27,13 @@ _TYPE = "the reference adds small integers up in 64 bits, and gives that type"
 DECIDED: dict[str, Decision] = {
     "BatchNormalization": Decision("onnxruntime", "opset 9 divides by sqrt(var + epsilon) too", 14),
     "Clip": Decision("onnxruntime", "NaN is not a bound: `x < NaN` is false in ONNX's definition"),
-    "ConvTranspose": Decision("onnxruntime", "SAME_* means a size of input times stride"),
+    "ConvTranspose": Decision("onnxruntime", "SAME_* means that the size is input times stride"),
     "DFT": Decision("reference", "onnxruntime is off where an inverse has another length"),
     "DeformConv": Decision("onnxruntime", "the reference samples float64 in float32"),
     "Det": Decision("onnxruntime", "the reference gives 0 for a matrix with NaN"),
-    "DynamicQuantizeLinear": Decision("onnxruntime", "nothing is said of a range of 0"),
+    "DynamicQuantizeLinear": Decision(
+        "onnxruntime", "ONNX does not define the result for a range of 0"
+    ),
     "Gelu": Decision("reference", "the tanh of onnxruntime has fewer digits"),
     "GRU": Decision("onnxruntime", _RECURRENT),
     "GridSample": Decision("onnxruntime", "cubic at borders; why the reference differs is open"),
@@ -52,18 +54,20 @@ DECIDED: dict[str, Decision] = {
     ),
     "QuantizeLinear": Decision("onnxruntime", "the reference overflows before it saturates"),
     "RNN": Decision("onnxruntime", _RECURRENT),
-    "ReduceLogSumExp": Decision("either", "of infinity and its opposite"),
-    "ReduceProd": Decision("either", "what is too large wraps around, or not"),
+    "ReduceLogSumExp": Decision("either", "ONNX does not define it for both infinities"),
+    "ReduceProd": Decision("either", "ONNX does not say whether large results wrap around"),
     "ReduceMean": Decision("onnxruntime", _TYPE),
     "ReduceSum": Decision("onnxruntime", _TYPE),
     "ReduceSumSquare": Decision("onnxruntime", _TYPE),
     "Resize": Decision("either", "a scaled size that is not whole, and a place that is half"),
-    "RoiAlign": Decision("onnxruntime", "before opset 16 nothing is shifted", 16),
+    "RoiAlign": Decision("onnxruntime", "before opset 16 boxes are not shifted", 16),
     "STFT": Decision("reference", "onnxruntime loses digits unless the length is a power of two"),
-    "Sign": Decision("either", "of NaN nothing is said"),
-    "Slice": Decision("reference", "an end past the last element is the last, backwards too"),
+    "Sign": Decision("either", "ONNX does not define the sign of NaN"),
+    "Slice": Decision(
+        "reference", "ONNX clamps an end past the last element, also for a negative step"
+    ),
     "Softmax": Decision("onnxruntime", _AS_LATER, 13),
-    "Swish": Decision("reference", "onnxruntime approximates"),
+    "Swish": Decision("reference", "onnxruntime computes an approximation"),
 }
 """The decisions, by operator."""
 

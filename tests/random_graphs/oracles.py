@@ -137,8 +137,9 @@ def _read_by_subgraphs(node: onnx.NodeProto) -> Iterator[str]:
 def alike(got: np.ndarray, wanted: np.ndarray, tolerance: float = 0.0) -> bool:
     """Whether two arrays agree.
 
-    They must have the same type and shape. Integers must be equal, and NaN and infinities must be
-    in the same places. `tolerance` is the least allowed error, relative to the largest number.
+    The arrays must have the same type and shape. Integers must be equal, and NaN and infinities
+    must be in the same places. `tolerance` is the least allowed error, relative to the largest
+    number.
     """
     wanted = np.asarray(wanted)
     if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):

@@ -47,7 +47,7 @@ MOVED = {
 KEPT = {
     "a transposed output": mix_ffn("Gelu", "turned"),
     "an image that is an output": mix_ffn("Gelu", "conv"),
-    "an operator that is no activation": mix_ffn("Softsign"),
+    "an operator that is not an activation": mix_ffn("Softsign"),
 }
 
 

@@ -53,7 +53,7 @@ def test_as_good_as_with_all_stages_measured(graph: OpGraph) -> None:
     assert full.makespan is not None
     assert found.makespan <= 1.02 * full.makespan
     assert several(list(device.asked)) <= several(list(everything.asked)) / 4
-    assert found.simulate(graph, device) == pytest.approx(found.makespan), "measured, not guessed"
+    assert found.simulate(graph, device) == pytest.approx(found.makespan), "it must be measured"
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_rounds_report() -> None:
     found = search.run()
     assert seen == search.rounds
     assert [r.number for r in seen] == list(range(1, len(seen) + 1))
-    assert math.isnan(seen[0].error.mape), "nothing was learned, nothing predicted"
+    assert math.isnan(seen[0].error.mape), "before the first round nothing was learned"
     assert all(r.error.stages > 0 and r.error.mape >= 0 for r in seen[1:])
     for before, after in pairwise(seen):
         assert after.samples == before.measured
@@ -201,7 +201,7 @@ def test_an_interrupt_leaves_the_best_so_far_and_goes_on_later() -> None:
     assert best.makespan == search.rounds[-1].best_us
     before = set(device.asked)
     again = make_search(graph, device)
-    assert again.best().makespan == best.makespan, "what is known is not lost"
+    assert again.best().makespan == best.makespan, "earlier measurements are not lost"
     assert again.run().makespan <= best.makespan  # type: ignore[operator]
     assert again.rounds[-1].measured == several(list(device.asked)) - several(list(before))
 
@@ -214,7 +214,7 @@ def test_divided_operators_are_searched_as_wholes(seed: int) -> None:
     search = make_search(graph, device, parts=parts)
     found = search.run()
     found.validate(graph)
-    assert found.stats["stages"] == full.stats["stages"], "the same stages to choose from"
+    assert found.stats["stages"] == full.stats["stages"], "the searches differ"
     assert several(list(device.asked)) <= several(list(everything.asked))
     assert found.makespan == pytest.approx(full.makespan, rel=0.02)
     assert found.simulate(graph, device) == pytest.approx(found.makespan)
@@ -233,7 +233,7 @@ def test_blocks_too_large_to_look_at_all_stages() -> None:
     found = search.run()
     found.validate(graph)
     assert found.stats["blocks_left"] == 1
-    assert found.simulate(graph, device) == pytest.approx(found.makespan), "measured, not guessed"
+    assert found.simulate(graph, device) == pytest.approx(found.makespan), "it must be measured"
     assert found.makespan <= 1.03 * full.makespan
     assert found.makespan < greedy.makespan
     assert several(list(device.asked)) == found.stats["stages_measured"]

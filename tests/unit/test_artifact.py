@@ -270,7 +270,7 @@ def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None
     module.run(**feeds)
     np.testing.assert_array_equal(module.get_output(0).numpy(), before)
     v = min(artifact.weights)
-    artifact.weights[v][...] = 7  # One's own, not the file's.
+    artifact.weights[v][...] = 7  # This changes only our copy.
     assert not (load_in_both(path).weights[v] == 7).any()
 
 
@@ -385,7 +385,7 @@ def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
         info = tarfile.TarInfo("weights.bin")
         info.type, info.size = kind, size
         header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
-        header[482:483] = b"\1"  # The sparse file's header continues.
+        header[482:483] = b"\1"  # Another header of the sparse file follows.
         header[148:156] = b"        "
         header[148:156] = f"{sum(header):06o}\0 ".encode()
         end = len(data.rstrip(b"\0")) // 512 * 512 + 512

@@ -144,7 +144,7 @@ def test_what_stands_between_two_convolutions_of_volumes() -> None:
     net = Net(2, 4, 3, 6, 5)
     first = net.add("Conv", "x", net.random(4, 4, 3, 3, 3), pads=[1] * 6)
     scaled = net.add("Mul", net.add("Relu", first), net.random(4, 1, 1, 1))
-    placed = net.add("Add", scaled, net.random(3, 6, 5))  # This constant differs between slices.
+    placed = net.add("Add", scaled, net.random(3, 6, 5))  # This constant varies along the depth.
     second = net.add("Conv", placed, net.random(4, 4, 1, 3, 3), pads=[0, 1, 1] * 2)
     both = net.add("Concat", net.add("Add", second, "x"), "x", axis=1)
     net.add("Sigmoid", net.add("Conv", both, net.random(3, 8, 1, 1, 1)))
@@ -172,7 +172,7 @@ def test_zeros_become_padding(
 @pytest.mark.parametrize(
     ("pads", "value", "mode"),
     [
-        ([0, 0, 0, 1, 0, 0, 1, 2], 0.5, "constant"),  # The padding is not zero.
+        ([0, 0, 0, 1, 0, 0, 1, 2], 0.5, "constant"),  # The padded value is not 0.
         ([0, 1, 0, 1, 0, 0, 1, 2], None, "constant"),  # The padding adds a channel.
         # Some windows would contain only zeros.
         ([0, 0, 3, 0, 0, 0, 0, 0], None, "constant"),

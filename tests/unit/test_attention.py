@@ -143,7 +143,7 @@ def test_a_product_as_the_mask() -> None:
 
 
 def refused() -> dict[str, onnx.ModelProto]:
-    """Models whose attention is not one operator, by the reason."""
+    """Models whose attention cannot become one operator, by the reason."""
     models = {}
     for name in ("product", "scaled", "softmax"):
         net = Model()
@@ -199,7 +199,7 @@ def test_other_cpus_and_bfloat16() -> None:
 
 
 def agrees(model: onnx.ModelProto) -> None:
-    """The compiled model gives onnxruntime's results."""
+    """Check that the compiled model gives onnxruntime's results."""
     inputs = random_inputs(model)
     built = tvm_interop.compile(model, latency_db=":memory:", time_budget=0)
     results = run_onnxruntime(model, inputs).values()

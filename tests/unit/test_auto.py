@@ -324,7 +324,7 @@ def test_no_worse_than_any_scheduler_by_the_same_prices():
 def test_the_budget_stops_pricing(monkeypatch):
     """Each request for the latency of a stage takes one second of the clock.
 
-    The test counts these requests.
+    The test counts the requests for latencies.
     """
     clock = Clock(monkeypatch)
 
@@ -461,7 +461,7 @@ def test_one_measurement_decides_and_checks(monkeypatch, confirms):
     by_auto = compiled().manifest.speed_check
     assert asked[0] > 3
     if confirms:
-        assert asked[1] == 3, "sequential execution, the same once more, and the finalist chosen"
+        assert asked[1] == 3, "sequential execution twice, and the chosen finalist"
     assert len(asked) == 1 + confirms
     assert by_auto.shipped == "scheduled"
     assert (by_auto.sequential_us, by_auto.scheduled_us) == (100.0, 90.0)

@@ -1,4 +1,4 @@
-"""Tests the prices of operators, stages and merged convolutions, from simulated thread blocks."""
+"""Tests latencies of operators, stages and merged convolutions, from simulated thread blocks."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_the_device_without_blocks_prices_merges_too() -> None:
     }
     assert makespans["ios-merge"] < makespans["sequential"]
     assert makespans["ios-both"] < makespans["ios-parallel"] < makespans["sequential"]
-    # A merged operator of one convolution has the same price as the convolution.
+    # A merged operator of one convolution takes as long as the convolution.
     op, conv = next(iter(paper_graph("squeezenet").convs.items()))
     alone = MergingConvs(network.latency, {op: conv, -1: replace(conv, channels=0)}, latency._price)
     assert alone.merges([[op, -1]])[0] == pytest.approx(network.latency.op(op))

@@ -129,9 +129,9 @@ def test_other_operators_get_a_librarys_kernel(donor: Artifact) -> None:
 
 
 def test_the_checks_of_large_kernels_are_not_repeated(donor: Artifact) -> None:
-    checked = compiled(donor, 16)  # With the same kernels, whatever is fast on this machine.
+    checked = compiled(donor, 16)  # `checked` has the kernels of `donor`.
     assert ChosenKernels.of(checked).are_checked
-    assert not ChosenKernels.of(donor).are_checked  # There was no time to check its kernels.
+    assert not ChosenKernels.of(donor).are_checked  # `donor` had no time for checks.
     other = changed(checked, kind="matmul")
     for like, size, count in ((checked, 80, 0), (donor, 80, 2), (checked, 16, 2), (other, 80, 1)):
         check = compiled(like, size).manifest.kernel_check

@@ -187,12 +187,12 @@ def test_the_error_says_that_positions_are_joined() -> None:
         places = net.do("Range", net.number(0, np.int64), length, net.number(1, np.int64))
         return net.do("Add", x, net.do("Gather", net.weight(20, WIDTH), places))
 
-    with pytest.raises(RowsDependError, match="makes one position of several"):
+    with pytest.raises(RowsDependError, match="merges several positions into one"):
         proof(model(speech))
 
 
 def test_the_error_says_that_the_convolution_is_not_causal() -> None:
-    with pytest.raises(RowsDependError, match=r"Conv` reads positions after .* not causal"):
+    with pytest.raises(RowsDependError, match=r"Conv` reads positions after .* non-causal"):
         proof(model(REFUSED["padded on both sides"]))
 
 

@@ -232,8 +232,8 @@ def test_the_dual_stream_experts_of_vllm_48223():
 def test_the_concurrent_streams_of_llama_cpp_21897():
     """The allocator assumes that operators run in the order of their launches.
 
-    It frees the bytes of the norm after the launch of the last branch that reads the norm. The next
-    tensor then overwrites these bytes too early.
+    The allocator frees the bytes of the norm after the launch of the last branch that reads the
+    norm. The next tensor then overwrites these bytes too early.
     """
 
     def attention(k_at):

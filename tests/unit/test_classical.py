@@ -37,7 +37,7 @@ def test_scalers_and_encoders_of_floats() -> None:
 def test_replacements_that_do_not_fit_the_columns_are_refused(
     shape: tuple[int, ...], number: int
 ) -> None:
-    """onnxruntime takes another replacement, or only the first, without a word."""
+    """onnxruntime then takes another replacement, or only the first, and gives no warning."""
     node = ("Imputer", {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0][:number]})
     with pytest.raises(UnsupportedModelError, match=f"it has {number} replacements"):
         load_model(model_of([node], np.zeros(shape, np.float32)))
@@ -79,7 +79,7 @@ def test_linear_regression_of_several_targets() -> None:
 
 
 def test_a_transform_of_a_single_target_is_refused() -> None:
-    """onnxruntime leaves it out, and ONNX does not."""
+    """onnxruntime leaves out the transform of a single target, and ONNX does not."""
     named = {"coefficients": [1.0, -2.0, 0.5, 3.0], "post_transform": "LOGISTIC"}
     with pytest.raises(UnsupportedModelError, match="`post_transform` is LOGISTIC"):
         load_model(model_of([("LinearRegressor", named)], X))
@@ -92,7 +92,7 @@ def test_a_linear_classifier_with_too_few_intercepts_is_refused() -> None:
 
 
 def test_a_category_that_is_not_known_gives_nan(caplog: pytest.LogCaptureFixture) -> None:
-    """onnxruntime raises an error for the whole batch."""
+    """For an unknown category, onnxruntime raises an error for the whole batch."""
     known = ("OneHotEncoder", {"cats_int64s": [5, 1, 2], "zeros": 0})
     check([known], np.array([[1, 5, 2], [2, 2, 1]]))
     assert "`OneHotEncoder_0` (`OneHotEncoder`) refuses a category" in caplog.text

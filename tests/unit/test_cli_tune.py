@@ -177,7 +177,7 @@ def test_killed_twice_it_goes_on(heavy_net: Path, tmp_path: Path) -> None:
         store = LatencyStore(tmp_path / "latency.db")
         assert store.get(before) == before, "nothing committed is lost"
         after = {record.key: record.latency_us for record in store.records()}
-        assert len(after) > len(before), "it went on"
+        assert len(after) > len(before), "the search continued"
         before = after
         Schedule.from_json((tmp_path / "schedule.json").read_text())
     with start(heavy_net, tmp_path) as search:

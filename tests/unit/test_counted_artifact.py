@@ -1,4 +1,4 @@
-"""Tests artifacts with outputs whose size depends on numbers, and everything that reads them."""
+"""Tests artifacts with outputs whose size depends on the data, and everything that reads them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def path(artifact: Artifact) -> Path:
 
 @pytest.fixture(scope="module")
 def wanted() -> list[list[np.ndarray]]:
-    """What onnxruntime gives for `FEEDS`: no boxes, some, and as many as there may be."""
+    """The results of onnxruntime for `FEEDS`: no boxes, some boxes, and the largest possible
+    number."""
     model = counted_nets.detector().SerializeToString()
     session = onnxruntime.InferenceSession(model)
     found = [session.run(None, feed) for feed in FEEDS]
@@ -83,7 +84,7 @@ def test_modules_cut_outputs_to_their_sizes(
             same(module.run_on(feed, [1, 0]).values(), [want[1], want[0]])
         with pytest.raises(InputError, match="shape"):
             module.get_output("score", np.empty(1, np.float32))
-        with pytest.raises(InputError, match="the size of output `rows` depends on numbers"):
+        with pytest.raises(InputError, match="the size of output `rows` depends on computed"):
             module.set_output_zero_copy("rows")
 
 
@@ -98,7 +99,7 @@ def test_a_session_gives_what_onnxruntime_gives(path: Path, wanted: list[list[np
     binding = session.io_binding()
     for name, array in FEEDS[1].items():
         binding.bind_input(name, array)
-    with pytest.raises(InputError, match="the size of output `rows` depends on numbers"):
+    with pytest.raises(InputError, match="the size of output `rows` depends on computed"):
         binding.bind_output("rows")
     session.run_with_iobinding(binding)
     same(binding.copy_outputs_to_cpu(), wanted[1])
@@ -172,7 +173,7 @@ def test_the_c_interface(path: Path, wanted: list[list[np.ndarray]]) -> None:
 
 
 def test_an_older_version_refuses_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 5 knew no sizes that depend on numbers. It would return rows without meaning."""
+    """Version 5 knows no sizes that depend on the data. It would return rows without meaning."""
     with tarfile.open(path) as file:
         manifest = json.loads(file.extractfile("manifest.json").read())  # type: ignore[union-attr]
     assert manifest["version"] == 6
@@ -225,7 +226,7 @@ def _with_counted(artifact: Artifact, folder: Path, counted: list[tuple[int, int
 
 
 def test_batches_and_ranges_are_refused() -> None:
-    with pytest.raises(InputError, match=r"the size of its output `rows`, .* depends on numbers"):
+    with pytest.raises(InputError, match=r"the size of its output `rows`, .* depends on comp"):
         tvm_interop.compile(
             counted_nets.detector(), batch_sizes=[1], scheduler="sequential", time_budget=0
         )

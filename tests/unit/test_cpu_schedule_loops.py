@@ -54,10 +54,10 @@ def test_what_is_pointwise_has_one_long_loop() -> None:
     assert innermost(relax.op.nn.relu, image) == 544 * 7 * 7
     assert innermost(relax.op.add, image, image) == 544 * 7 * 7
     assert innermost(relax.op.nn.relu, (1, 64, 56, 56)) > 56
-    assert innermost(relax.op.add, image, (1, 544, 1, 1)) == 7 * 7, "one number a channel"
+    assert innermost(relax.op.add, image, (1, 544, 1, 1)) == 7 * 7, "a channel has one addend"
     assert innermost(relax.op.add, (1, 64, 56, 56), (1, 64, 1, 1)) == 56 * 56
-    assert innermost(relax.op.add, image, (1, 1, 1, 7)) == 7, "another number a column"
-    assert innermost(relax.op.add, image, (1, 544, 7, 1)) == 7, "another number a row"
+    assert innermost(relax.op.add, image, (1, 1, 1, 7)) == 7, "each column has its own addend"
+    assert innermost(relax.op.add, image, (1, 544, 7, 1)) == 7, "each row has its own addend"
 
 
 def test_short_planes_and_rows_are_vectors() -> None:
@@ -75,7 +75,7 @@ def test_short_planes_and_rows_are_vectors() -> None:
     swapped = kinds(lambda x: relax.op.permute_dims(x, [1, 0, 2]), (256, 4, 36))
     assert int(tirx.ForKind.VECTORIZED) in swapped
     calls = kinds(lambda x, b: relax.op.exp(relax.op.add(x, b)), (1, 544, 7, 7), bias)
-    assert int(tirx.ForKind.VECTORIZED) not in calls, "functions are made vectors of elsewhere"
+    assert int(tirx.ForKind.VECTORIZED) not in calls, "another pass vectorizes functions"
 
 
 @pytest.mark.parametrize("size", [62720, 67000, 65537])

@@ -1,4 +1,4 @@
-"""Tests of products with a vector as dot products, and that tiles allocate no memory."""
+"""Tests that products with a vector become dot products, and that tiles allocate no memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_interop.kernels.vectorize_math import VectorizeMath
 from tvm_interop.transform import DefaultCPUSchedule
 
 FEW = 2 * 4 - 1
-"""Fewer terms than two vectors of the default target have."""
+"""A number of terms that does not fill two vectors of the default target."""
 
 
 def with_bias(x: Any, w: Any, bias: Any) -> relax.Expr:
@@ -39,7 +39,7 @@ DOTS: dict[str, tuple[Callable[..., relax.Expr], tuple[Shape, ...]]] = {
 
 
 def is_by_lanes(kernels: Any) -> bool:
-    """Whether the lanes of a sum are added up at the end."""
+    """Whether the scheduled kernel sums in vector lanes, and adds up the lanes at the end."""
     (scheduled,) = DefaultCPUSchedule()(kernels).functions.values()
     return "[T.int64(0)] + sum0[" in scheduled.script()
 

@@ -27,7 +27,7 @@ STEP = {
     "ios-parallel": 5,
     "multi-gpu": 19,
 }
-"""For each slow scheduler, one of how many graphs the test uses.
+"""For each slow scheduler a number n: the test uses one of n graphs.
 
 Two of these schedulers run neural networks, and two run most of the other schedulers. Three search
 as `ios` does, but for other kinds of stages. A table of latencies has no merged operators, so these

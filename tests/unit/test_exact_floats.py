@@ -99,8 +99,7 @@ def test_operators_that_become_one_kernel(name: str, dtype: str) -> None:
 
 
 def test_a_difference_that_was_rounded() -> None:
-    """Such rounding is common: in float32, 1 + 1e8 is 1e8. So (1 + 1e8) - 1e8 must give 0, not
-    1."""
+    """In float32, 1 + 1e8 is rounded to 1e8. So (1 + 1e8) - 1e8 must give 0, not 1."""
     model, feeds = chain(CHAINS["(x + c) - c"], "float32")
     feeds["x"] = np.linspace(-3, 3, len(X), dtype="float32")
     np.testing.assert_array_equal(computed(model, feeds)[0], np.zeros(len(X)))

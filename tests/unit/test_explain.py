@@ -258,8 +258,7 @@ def test_what_a_busy_machine_measured_is_known_later(
 ) -> None:
     """A second measurement of the same latencies would give other numbers.
 
-    So an explanation that does not measure must see the latencies that an earlier explanation
-    stored.
+    An explanation that does not measure must use the latencies that an earlier explanation stored.
     """
     options = CompileOptions(streams=2, latency_db=tmp_path / "l.db")
     with monkeypatch.context() as patch:

@@ -63,9 +63,9 @@ def test_two_servers_measure_and_one_is_killed(farm: Farm, tmp_path: Path) -> No
     store = LatencyStore(tmp_path / "latency.db")
     records = [r for r in store.records() if r.setting and r.setting.device == f"rpc:{KEY}"]
     assert {r.key for r in records} == set(latency.keys([*stages, *([[i]] for i in range(n))]))
-    assert latency.measured == len(records), "each was measured once, and kept"
+    assert latency.measured == len(records), "each stage was measured once and stored"
     here = compiled.measured_latency
-    assert not set(here.keys(stages)) & {r.key for r in records}, "another device's are others"
+    assert not set(here.keys(stages)) & {r.key for r in records}, "each device has its own keys"
     latency.close()
     farm.wait_for(1)
 
@@ -167,7 +167,7 @@ def test_the_job_of_a_hanging_server_is_measured_elsewhere(
     timer = timer_of(monkeypatch, Served(late), Served())
     found: dict[int, float] = {}
     for op, seconds in timer.do([job(op) for op in range(5)]):
-        assert op not in found, "each is done once"
+        assert op not in found, "a job was done twice"
         found[op] = seconds
         late.set() if timer.num_servers == 1 else None  # The server answers, but too late.
     assert found == dict.fromkeys(range(5), 1e-6)

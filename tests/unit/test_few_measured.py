@@ -78,7 +78,7 @@ def test_multi_gpu_measures_few_stages_and_is_nearly_as_good(options: dict[str, 
     assert several(list(device.asked)) <= several(list(everything.asked)) / 2
     assert full.makespan is not None
     assert found.simulate(graph, everything) <= 1.03 * full.makespan
-    assert found.simulate(graph, everything) == pytest.approx(found.makespan), "not guessed"
+    assert found.simulate(graph, everything) == pytest.approx(found.makespan), "measured"
 
 
 def test_a_stage_that_only_seems_good_is_measured_before_it_ships() -> None:
@@ -155,8 +155,8 @@ def test_limits_of_no_use(limit: str) -> None:
 
 
 def test_a_prediction_never_says_that_operators_run_free() -> None:
-    """If a stage of several operators takes no longer than one operator, schedulers let
-    operators share a GPU freely."""
+    """If predictions said that a stage of several operators takes no longer than one operator,
+    schedulers would put any operators side by side."""
     device = ContendedDevice(6)
     few = few_of(device, OpGraph.from_edges(6, []))
     for groups in ([[0], [1]], [[2, 3], [4]]):

@@ -98,7 +98,7 @@ def test_no_measured_figure_is_written_by_hand() -> None:
         unknown = numbers - set(BY_HAND.get(name, {}))
         if unknown:
             found[name] = sorted(unknown)
-    assert not found, "generate these from a result file, or say in BY_HAND why they are none"
+    assert not found, "generate these from a result file, or explain them in BY_HAND"
 
 
 _OTHERS = ("CHANGELOG.md", "cli.rst", "kinds.md", "sg_execution_times.rst")

@@ -18,7 +18,7 @@ def test_arithmetic_of_booleans_is_refused(op_type: str) -> None:
     model, _ = one_node(op_type, [marks, ~marks])
     with pytest.raises(UnsupportedModelError, match=f"`{op_type}`.*booleans.*cast them") as caught:
         load_model(model)
-    assert not isinstance(caught.value, MisfitError)  # An `If` may not leave it out.
+    assert not isinstance(caught.value, MisfitError)  # No `If` may leave out such a branch.
 
 
 @pytest.mark.parametrize(

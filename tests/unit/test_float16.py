@@ -29,7 +29,7 @@ def for_cuda(model: onnx.ModelProto) -> Compilation:
 
 
 TERMS = 4096
-"""How many numbers 1.0 are added up. In float16 the sum would stop at 2048."""
+"""The tests add up this many ones. In float16 the sum would stop at 2048."""
 
 
 def product() -> onnx.ModelProto:

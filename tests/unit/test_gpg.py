@@ -37,7 +37,7 @@ def one_thread():
 
 
 def all_endings(graph, max_group_ops, max_groups):
-    """All endings by the definition, each as its connected components.
+    """All endings, found among all sets of operators, each as its connected components.
 
     No operator outside of an ending reads from the ending.
     """

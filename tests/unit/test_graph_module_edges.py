@@ -135,7 +135,7 @@ def test_a_module_is_given_back_at_the_end_of_with(artifact: tvm_interop.Artifac
         with pytest.raises(ExecutionError, match="the module was closed"):
             attempt()
     assert "image" in repr(module)
-    module.close()  # A second call does nothing.
+    module.close()  # A second call of `close` does nothing.
 
 
 def test_a_closed_module_of_several_shapes_opens_none() -> None:

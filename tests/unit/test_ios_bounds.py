@@ -52,7 +52,7 @@ def options_of(seed):
 
 @cache
 def fully_priced(seed):
-    """The schedule of `ios` that asks for the price of every stage."""
+    """The schedule that `ios` finds if it asks for the latency of every stage."""
     graph = some_graph(seed, 4, 13)
     model = Contended(latencies(graph.num_ops, seed), seed)
     return schedule(graph, "ios", model, bounds=False, **options_of(seed))
@@ -129,7 +129,7 @@ def groups_of(graph, ops):
 
 
 def cheapest(graph, model, max_group_ops):
-    """The least latency of all sequences of stages, computed by the definition."""
+    """The least latency of all sequences of stages, found by trying all of them."""
 
     @cache
     def price(ending):

@@ -95,7 +95,7 @@ def test_ios_parallel_is_ios():
 def cheapest(graph, model, side_by_side, most):
     """The least latency of all sequences of stages of single operators or merged sets.
 
-    It is computed by the definition.
+    The function tries every sequence.
     """
     sets = [frozenset(ops) for ops in model.mergeable()]
 
@@ -341,7 +341,7 @@ def test_without_merges_the_bits_are_those_of_sequential_execution(in_parts):
 
 
 def test_parts_of_merged_operators_are_measured_side_by_side(in_parts):
-    """The price of a merged operator is the time of its parts side by side, plus the time of the
+    """The latency of a merged operator is the time of its parts side by side, plus the time of the
     operators that cut its output."""
     made = in_parts
     asked = []

@@ -157,7 +157,7 @@ def test_a_kernel_at_fault_is_built_plainly_and_told(
         assert caplog.text.count(f"kernel `{name}` is wrong as it was compiled") == 1
     np.testing.assert_allclose(output(mended), output(right), 1e-5, 1e-6)
     again = compiled().manifest.kernel_check
-    assert again == check, "that a plain kernel is right says nothing of the one in its place"
+    assert again == check, "a correct plain kernel does not prove that the scheduled one is"
 
 
 def kernel_names(artifact: tvm_interop.Artifact) -> list[str]:
@@ -197,7 +197,7 @@ def test_what_numpy_fails_on_is_checked_against_a_plain_build(
     with caplog.at_level(logging.WARNING):
         check = compiled().manifest.kernel_check
     assert check is not None
-    assert check.plain, "the fault is found all the same"
+    assert check.plain, "the fault is found without NumPy"
     for name in check.plain:
         assert f"NumPy cannot evaluate kernel `{name}`" in caplog.text
     assert "MemoryError('no room')" in caplog.text

@@ -222,7 +222,11 @@ def test_kernels_that_are_far_slower_are_not_measured() -> None:
 
 @pytest.mark.parametrize(("columns", "takes_library"), [(256, True), (255, False)])
 def test_tvm_does_not_win_large_products_of_a_row(columns: int, takes_library: bool) -> None:
-    """In a model such a product reads its matrix from memory, but not while kernels are chosen."""
+    """While kernels are chosen, the matrix of such a product is in the cache.
+
+    In a model, the product reads its matrix from memory. So a short time of TVM's kernel here
+    must not decide.
+    """
     net = nets.Net()
     net.op("MatMul", [net.input("x", (1, 256)), net.weight(256, columns)], "y")
     lowered = extract(LowerToUnits(libraries=("onednn",))(load_model(net.model("y"))))
@@ -448,6 +452,6 @@ def test_a_timer_tells_a_reference_implementation_from_others() -> None:
     model = MeasuredLatency(found, {}, timer)
     assert model.has_only_reference(names.index("grouped"))
     assert not model.has_only_reference(names.index("before"))
-    # Once the latency is measured, it decides, whichever implementation the library has.
+    # A measured latency decides, whichever implementation the library has.
     assert model.stage([[names.index("grouped")]]) > 0
     assert not model.has_only_reference(names.index("grouped"))

@@ -152,7 +152,7 @@ def scheduled(model: Any) -> tvm.IRModule:
 def convolution(channels: int = 33) -> tvm.IRModule:
     """A convolution that packs its data.
 
-    Its number of channels is not a multiple of a vector's length.
+    The number of channels is not a multiple of a vector's length.
     """
     net = nets.Net()
     net.conv(net.input("x", [1, 16, 32, 32]), "y", (16, channels), 3)
@@ -181,7 +181,7 @@ def pool() -> tvm.IRModule:
 
 
 def double_then_add(parallel: Sequence[str], returned: Sequence[str] = "c") -> tvm.IRModule:
-    """A kernel of b = 2 a, and c = 1 + b in reverse order.
+    """A kernel with two loops: b = 2 a, and then c = 1 + b, which reads b in reverse order.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ def rounded(op: LibraryOp, argument: int, array: np.ndarray) -> np.ndarray:
 def assert_near(op: LibraryOp, got: np.ndarray, wanted: np.ndarray, what: str) -> None:
     """Check results.
 
-    They may be rounded at the end, and also before if the library uses bfloat16.
+    Results may be rounded at the end, and also before if the library uses bfloat16.
     """
     if op.stored_types[-1] in ("int8", "uint8"):
         assert np.abs(got - wanted).max() <= 1, what

@@ -65,11 +65,11 @@ def test_only_shapes_far_from_all_others_are_measured(
         run(session, path, [1, 3, 8, 1])
         assert likes == [False, True, True]
         assert "`branches` for {'x': (3, 8, 8, 8)}, with the kernels that were" in caplog.text
-        run(session, path, [9])  # It has more than eight times as many rows as the first.
+        run(session, path, [9])  # A batch of 9 is more than eight times a batch of 1.
         assert likes[3:] == [False]
         run(session, path, [6])
         assert likes[4:] == [True]
-        assert "chosen for {'x': (9, 8, 8, 8)}" in caplog.text  # 9 is nearer to 6 than 1 is.
+        assert "chosen for {'x': (9, 8, 8, 8)}" in caplog.text  # A batch of 6 is nearer to 9.
 
 
 def test_another_session_finds_artifacts_and_kernels(path: Path, likes: list[bool]) -> None:

@@ -84,7 +84,7 @@ def test_how_far_runs_differ_is_told() -> None:
     store.put([*records, msgspec.structs.replace(record("0 us", 0.0), spread_us=0.2)], [CONV, POOL])
     ((setting, count, *_, spread),) = store.counts()
     assert (setting, count) == (SETTING, 4)
-    assert spread == pytest.approx(0.1), "a stage that takes no time has none"
+    assert spread == pytest.approx(0.1), "a stage with a latency of 0 has no relative spread"
 
 
 # The next tests are about files that are damaged or have another format.
@@ -235,7 +235,7 @@ def test_killed_twice_nothing_committed_is_lost(tmp_path: Path) -> None:
         ) as writer:
             assert writer.stdout is not None
             first = int(writer.stdout.readline())
-            assert first > reported, "it goes on where the one before ended"
+            assert first > reported, "the new writer continues after the killed one"
             for line in writer.stdout:
                 reported = int(line)
                 if reported == first + 50:

@@ -81,7 +81,7 @@ def test_predicts_stages_it_never_saw() -> None:
     assert ours.mape < 0.5 * baseline.mape
     assert ours.spearman > baseline.spearman
     within = np.abs(np.log(predicted.us / truth)) < 2 * predicted.spread
-    assert within.mean() > 0.85, "the spread says how far off it is"
+    assert within.mean() > 0.85, "errors are rarely above twice the spread"
 
 
 def test_lone_operators_are_as_measured() -> None:
@@ -189,7 +189,7 @@ def test_errors_of_predictions() -> None:
     assert prediction_error(truth[::-1], truth).spearman == pytest.approx(-1.0)
     assert np.isnan(prediction_error(np.ones(3), truth).spearman)
     tiny = prediction_error(np.array([0.1, 0.2]), np.array([0.0, 0.2]))
-    assert tiny.mape == pytest.approx(0.1), "below half a microsecond it is the clock's noise"
+    assert tiny.mape == pytest.approx(0.1), "errors are relative to at least half a microsecond"
     ties = prediction_error(np.array([1.0, 1.0, 2.0]), np.array([1.0, 3.0, 2.0]))
     assert ties.spearman == pytest.approx(0.0)
 

@@ -74,9 +74,9 @@ def test_equal_operators_share_a_kernel_that_is_made_once() -> None:
     tvm.ir.assert_structural_equal(got, _legalized(Layers, legalizations()))
     # `x + x` is not remembered, because it does not show which argument is which.
     assert counts["relax.add"] == 2
-    assert counts["relax.nn.softmax"] == 2  # Along each axis.
-    assert counts["relax.concat"] == 3 - 1  # Of two shapes.
-    assert counts["relax.strided_slice"] == 2  # From each of two rows.
+    assert counts["relax.nn.softmax"] == 2  # There is a kernel for each axis.
+    assert counts["relax.concat"] == 3 - 1  # There is a kernel for each of two sets of shapes.
+    assert counts["relax.strided_slice"] == 2  # There is a kernel for each of two rows.
 
 
 @pytest.mark.parametrize("make", nets.ALL.values(), ids=nets.ALL)

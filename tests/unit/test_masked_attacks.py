@@ -83,7 +83,7 @@ def whole_number_that_wraps(net: Masked) -> str:
 
 
 def rounded_mask(net: Masked) -> str:
-    """Rounding loses the mask, because 1 is too small beside a large number."""
+    """A large number is added to the mask and subtracted again. Rounding loses the mask's 1."""
     near = net.do("Add", net.do("Add", left(net), net.number(1e8)), net.number(-1e8))
     masked = net.do("Mul", net.do("Transpose", near, perm=[0, 2, 1]), net.number(LOWEST))
     return net.mixed(net.do("Add", net.scores(), masked))

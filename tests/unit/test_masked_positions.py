@@ -92,7 +92,7 @@ def by_places(net: Masked) -> str:
 
 
 def normed(net: Masked) -> str:
-    """The norm of T5 on numbers from a table, and attention."""
+    """Numbers from a table, normed as in T5 and added to the input; then attention."""
     x = net.do("Gather", net.weight(20, WIDTH), net.positions())
     x = net.do("Unsqueeze", x, net.ints(0))
     squares = net.do("Pow", x, net.number(2))
@@ -268,7 +268,7 @@ REFUSED: dict[str, tuple[Build, str]] = {
     "greatest position": (lambda net: net.do("ArgMax", "x", axis=1), "ArgMax`"),
     "share of the length": (
         share_of_length,
-        "has other numbers for another length|computes something else",
+        "has different values for different lengths|computes something else",
     ),
     "last position": (last_of, "`.*Gather.*`|constant"),
     "convolution": (convolution, "Conv"),

@@ -220,7 +220,7 @@ def test_a_stretch_on_one_core_is_waited_for(
     assert clock[0] == pytest.approx(11.75 if ends < 20 else 16.0)
     if ends > 20:
         assert model.stage([[b], [c]]) == pytest.approx(us, rel=0.05)
-        assert clock[0] == pytest.approx(16.0), "the time for waiting is over"
+        assert clock[0] == pytest.approx(16.0), "the timer has waited as long as it may"
 
 
 def test_stages_that_do_not_seem_held_up_are_measured_once(compilation: Compilation) -> None:
@@ -330,7 +330,7 @@ def test_stages_are_measured_again_by_runs_of_their_own(compilation: Compilation
     doubtful = msgspec.structs.replace(first[other], spread_us=first[other].latency_us)
     store.put([msgspec.structs.replace(first[sure], spread_us=0.0), doubtful])
     us[b] = 30.0
-    assert model.measure_again(stages) == 1, "the other one is known well enough"
+    assert model.measure_again(stages) == 1, "the latency without spread is not measured again"
     after = model.stages(stages)
     np.testing.assert_allclose(after, [before[0], 30.0])
     both = store.estimates([other])[other]

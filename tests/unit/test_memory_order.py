@@ -14,7 +14,7 @@ from tvm_interop.scheduling import schedule
 
 
 def peak_bytes(order, buffers):
-    """The largest number of bytes in use at once, computed by the definition."""
+    """The largest number of bytes in use at once, counted operator by operator."""
     place = {op: i for i, op in enumerate(order)}
     spans = [
         (

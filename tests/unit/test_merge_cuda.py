@@ -69,7 +69,7 @@ def test_a_data_sheet_prices_merged_operators() -> None:
     assert merged_groups(schedule) == [{"c1/Conv", "c3/Conv"}]
     assert schedule.stats["prices"].startswith("the data sheet of `h100`")
     home, _ = made.realized(schedule)
-    assert len(home.program.operators) == 1  # No part is cut out.
+    assert len(home.program.operators) == 1  # No operator cuts the merged output.
     price = named_prices("h100", home._lowered, made._store, None).latency.op(0)
     assert schedule.makespan == pytest.approx(price)
 

@@ -32,7 +32,7 @@ def bytes_of(*shape: int, dtype: str = "uint8") -> np.ndarray:
 
 
 class Nodes:
-    """A model of nodes beside each other.
+    """A model of independent nodes.
 
     An input of a node is an array, a tensor of ONNX (a constant), or None if it is left out.
     """
@@ -120,7 +120,7 @@ def test_operators_that_a_later_opset_has(opset: int) -> None:
     nodes.add("Range", [], [np.int64(4), np.int64(9)])
     for dtype in (np.float32, np.float64):
         matrices = numbers(2, 4, 4).astype(dtype)
-        matrices[0, 0, 0] = 0  # The inversion must start with another row.
+        matrices[0, 0, 0] = 0  # Elimination must begin with another row.
         nodes.add("Inverse", [matrices])
     nodes.check()
 

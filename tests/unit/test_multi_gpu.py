@@ -147,7 +147,7 @@ def reached_by(graph: OpGraph, latency: LatencyTable | ContendedLatency, gpus: i
     [(1, 1.0), (2, 0.3), (2, 5.0), (3, 0.0), (3, 1.0), (8, 1.0)],
 )
 def test_never_worse_than_its_parts_or_one_gpu(gpus: int, copies: float) -> None:
-    for seed in (0, 4, 5):  # One graph of each kind.
+    for seed in (0, 4, 5):  # There is a seed for each kind of graph.
         graph = drawn(seed)
         for latency in (table(graph, seed, copies, streams=None), contended(graph, seed, copies)):
             made = schedule(graph, "multi-gpu", latency, gpus=gpus, time_budget_s=UNHURRIED_S)

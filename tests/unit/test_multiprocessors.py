@@ -111,7 +111,7 @@ def answers(program: Path, arch: str, launches: Sequence[KernelDemand]) -> list[
         [str(program)], input="\n".join(lines), capture_output=True, text=True, check=True
     )
     found = [int(line) for line in done.stdout.split()]
-    assert min(found) >= 0, "the calculator refuses a question"
+    assert min(found) >= 0, "NVIDIA's calculator rejects a launch"
     return found
 
 
@@ -152,10 +152,10 @@ def test_nvidias_calculator_says_the_same(arch: str, nvidia: Path) -> None:
 
 
 def test_the_example_of_the_best_practices_guide() -> None:
-    """CUDA C++ Best Practices Guide, "Calculating Occupancy", for compute capability 7.0.
+    """The example is in the CUDA C++ Best Practices Guide, "Calculating Occupancy", for sm_70.
 
-    A kernel of 37 registers a thread in blocks of 128 threads: 12 blocks are active, an occupancy
-    of 75%. In blocks of 320 threads: 4 blocks, 63%.
+    A kernel has 37 registers for each thread. In blocks of 128 threads, 12 blocks are active, and
+    the occupancy is 75%. In blocks of 320 threads, 4 blocks are active, and the occupancy is 63%.
     """
     assert residency(launch(128, 37), "sm_70") == Residency(12, "registers")
     assert residency(launch(320, 37), "sm_70") == Residency(4, "registers")
@@ -212,9 +212,9 @@ def test_what_limits_a_multiprocessor(asks: KernelDemand, held: Residency) -> No
 
 
 def test_shares_of_a_multiprocessor() -> None:
-    assert share_of_multiprocessor(launch(1024, 16), "sm_80") == 0.5  # of 2048 threads
-    assert share_of_multiprocessor(launch(1024, 16), "sm_75") == 1.0  # of 1024 threads
-    assert share_of_multiprocessor(launch(128, 64), "sm_80") == 0.125  # of 65536 registers
+    assert share_of_multiprocessor(launch(1024, 16), "sm_80") == 0.5  # 1024 of 2048 threads
+    assert share_of_multiprocessor(launch(1024, 16), "sm_75") == 1.0  # 1024 of 1024 threads
+    assert share_of_multiprocessor(launch(128, 64), "sm_80") == 0.125  # 8192 of 65536 registers
     # A block takes 40 KiB of the 164 KiB of shared memory, and CUDA takes 1 KiB more for it.
     assert share_of_multiprocessor(launch(128, 16, 40 * 1024), "sm_80") == 41 / 164
 

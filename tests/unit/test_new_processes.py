@@ -147,7 +147,7 @@ def test_large_models_are_not_run_again(
 ) -> None:
     """The process that compiles checks the speed of a large model thoroughly.
 
-    For any other model its check is quick, and new processes decide.
+    For any other model, the check in this process is quick, and new processes decide.
     """
 
     def check(self: api.Compilation, schedule: tvm_interop.Schedule, rough: bool) -> SpeedCheck:
@@ -261,7 +261,7 @@ def test_compile_ships_what_the_new_processes_confirm(monkeypatch: pytest.Monkey
 
 
 def test_files_are_timed_in_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TVM_INTEROP_TRUSTED_KEYS", str(tmp_path / "key"))  # Nobody signs the files.
+    monkeypatch.setenv("TVM_INTEROP_TRUSTED_KEYS", str(tmp_path / "key"))  # No file is signed.
     path = str(tmp_path / "model.tar")
     tvm_interop.compile(branches(), scheduler="sequential", out=path, latency_db=":memory:")
     rounds_us = np.array(time_files([path, path, path], 0.01, seed=3))

@@ -51,7 +51,7 @@ def without_avx512(code: str) -> str:
 def test_convolutions_and_pools_without_avx512_have_kernels_for_vectors() -> None:
     """oneDNN's reference kernels, which take any layout, are a thousand times slower than others.
 
-    With them, a convolution took a minute.
+    With the reference kernels, a convolution took a minute.
     """
     code = """
 import numpy as np

@@ -40,7 +40,7 @@ def test_elementwise_operators_are_in_the_group_of_their_latest_producer() -> No
     }
     assert groups.of("scaled/Mul") == "a/Conv"
     assert groups.of("relu/Relu") == groups.of("sum/Sum") == "b/Conv"
-    assert groups.of("root/Sqrt") is None  # It depends only on constants.
+    assert groups.of("root/Sqrt") is None  # `root` depends only on constants.
 
 
 def test_names_are_known_with_what_runtimes_add_to_them() -> None:

@@ -145,7 +145,7 @@ def overwrite_weights(path: Path) -> None:
 def test_later_instances_of_a_loaded_model_do_not_read_the_weights(tmp_path: Path) -> None:
     """The test overwrites the file of a loaded model, which shows whether kernels still read it.
 
-    A user should never do that.
+    A user should never overwrite the file of a loaded model.
     """
     path = saved(convolution(0), tmp_path / "model.tar", providers=["onednn"])
     model = NativeModel(path)

@@ -220,9 +220,9 @@ REFUSED: dict[str, tuple[Build, str]] = {
         (divided_by_batch, "for `batch`, constant"),
         (divided_by_both, "for `batch`, constant"),
         (divided_by_the_smaller, "for `batch`, constant"),
-        (divided_by_a_quotient, "constant `.*` has other numbers for another length"),
+        (divided_by_a_quotient, "constant `.*` has different values for different lengths"),
         (no_mask, "operator `.*Softmax` takes the maximum over positions"),
-        (last_position, "constant `.*` has other numbers for another length"),
+        (last_position, "constant `.*` has different values for different lengths"),
     )
 }
 

@@ -1,6 +1,7 @@
 """Tests that parts of products and convolutions compute the same as the whole operator.
 
-These parts read bytes that do not lie together: columns of a matrix, for the product of a single
+The parts in these tests read bytes that do not lie together: columns of a matrix, for the product
+of a single
 row, and rows of an image.
 """
 
@@ -104,7 +105,7 @@ def conv(
 
 
 def arrays_of(op: LibraryOp) -> list[np.ndarray]:
-    """Random inputs as they lie in memory.
+    """Random inputs, in the layout and type in which the operator reads them from memory.
 
     The rest of the last block of a blocked tensor is zeros.
     """
@@ -423,8 +424,8 @@ def test_cuts_that_are_none_are_refused(cut: tuple[int, ...], message: str) -> N
     ids=["keys", "values"],
 )
 def test_few_products_of_many_numbers_by_matrices(shapes: tuple[Shape, ...]) -> None:
-    """Such a product takes as long as reading its large factor. So it is divided, and each part
-    reads one half of this factor."""
+    """The product takes as long as reading its large factor. So the product is divided, and each
+    part reads one half of this factor."""
     divided = split_operators(one("matmul", *shapes), 2)
     assert [found[-1][0] for found in arguments(divided)] == [3, 3]
     for argument in range(3):

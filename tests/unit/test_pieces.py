@@ -1,4 +1,4 @@
-"""Tests of kernels that choose by an index, such as concatenations, with loops by piece."""
+"""Tests that kernels such as concatenations and paddings have a loop for each piece of an axis."""
 
 from __future__ import annotations
 

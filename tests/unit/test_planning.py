@@ -79,7 +79,7 @@ def test_barriers_order_whole_stages():
 
 
 def reduction(graph, streams):
-    """The edges between streams that no other path replaces, computed by the definition."""
+    """The edges between streams that no other path replaces, found by a plain implementation."""
     stream_of = {op: s for s, ops in enumerate(streams) for op in ops}
     edges = set(graph.edges) | {pair for ops in streams for pair in pairwise(ops)}
     joined = OpGraph.from_edges(graph.num_ops, sorted(edges))
@@ -160,7 +160,7 @@ def test_waits_of_the_wrong_shape():
 
 
 def in_use_at_once(graph, streams, waits, buffers):
-    """The pairs of buffers that may not share bytes, computed by the definition."""
+    """The pairs of buffers that may not share bytes, found by a plain implementation."""
     edges = [(u, v) for v, sources in enumerate(waits) for u in sources]
     edges += [pair for ops in streams for pair in pairwise(ops)]
     order = OpGraph.from_edges(graph.num_ops, edges)

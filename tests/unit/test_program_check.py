@@ -200,7 +200,7 @@ def test_dictionaries_and_texts_as_arguments() -> None:
     program = torch.export.export(_Named(), (x, "add"), {"pair": pair})
     made = tvm_interop.compile(program, **QUICK)
     assert _check(made).errors == {"add": 0.0}
-    # A text does not become an input of the model, and takes no name from one.
+    # The string argument does not become an input, and no input gets its name.
     assert list(made.input_shapes[0]) == ["x", "pair_b", "pair_a"]
     (got,) = tvm_interop.GraphModule(made)(
         x=x.numpy(), pair_a=pair["a"].numpy(), pair_b=pair["b"].numpy()
@@ -414,7 +414,8 @@ class _ForEvenBatches(torch.nn.Module):
 
 
 def test_guards_under_another_name_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later PyTorch may rename them. Without them, 3 rows would get the code for even batches."""
+    """A later PyTorch may rename the guards. Without guards, 3 rows would run the code for even
+    batches."""
     program, fixed = (
         torch.export.export(_ForEvenBatches(), (torch.ones(4, 2),), dynamic_shapes=dims)
         for dims in ([{0: torch.export.Dim.AUTO}], None)

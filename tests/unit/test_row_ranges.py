@@ -227,7 +227,7 @@ def test_a_program_in_c_runs_any_size(made: Artifact, shift: int) -> None:
             np.testing.assert_array_equal(got, np.asarray(expected))
             last = got.reshape(-1).view(np.uint8)[-1:]
             behind = np.lib.stride_tricks.as_strided(last, (9,), (1,))
-            assert (behind[1:] == 255).all(), "the rows that fill up are not written"
+            assert (behind[1:] == 255).all(), "rows of the padding were written"
 
 
 def test_the_same_memory_may_have_other_numbers_of_rows(made: Artifact) -> None:

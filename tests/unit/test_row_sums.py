@@ -37,7 +37,7 @@ def scheduled_and_run(
     [
         ((1, 4096), [1]),  # One long row.
         ((3, 5, 8 * WIDTH), [2]),
-        ((2, 6, 14, 16), [2, 3]),  # Planes.
+        ((2, 6, 14, 16), [2, 3]),  # The sum goes over planes.
         ((2, 3, 4, 64), [0, 3]),  # The elements to add up are not contiguous.
         ((7, 52), [1]),  # The width of the vectors divides the row.
     ],

@@ -1,6 +1,6 @@
 """Tests that the runtime library works without TVM.
 
-It must give the same results as `GraphModule`, and refuse the same files and inputs.
+The library must give the same results as `GraphModule`, and refuse the same files and inputs.
 """
 
 from __future__ import annotations

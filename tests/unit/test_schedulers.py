@@ -165,7 +165,7 @@ def test_ios_prices_each_stage_once_as_it_will_run():
 
 
 def brute_force_us(graph, us, max_group_ops, max_groups):
-    """The least latency of all sequences of stages, computed by the definition.
+    """The least latency of all sequences of stages, found by trying every last stage of every set.
 
     Sets of operators are bit masks.
     """
@@ -231,8 +231,8 @@ def test_of_equally_cheap_endings_ios_takes_the_first():
             return float(len(groups))
 
     # An ending is a set of operators that may run last. The endings of {0, 1} are, in order, {0},
-    # {0, 1} and {1}. The best schedule with each of them
-    # as its last stage costs 2, so the first ending is taken.
+    # {0, 1} and {1}. With each of these endings as the last stage, the best schedule costs 2. So
+    # the first ending is taken.
     made = schedule(OpGraph.from_edges(2, []), "ios", ByTheGroup([1, 1]))
     assert [stage.groups for stage in made.stages] == [((1,),), ((0,),)]
     assert made.makespan == 2

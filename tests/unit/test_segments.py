@@ -93,7 +93,7 @@ def test_segments_run_in_their_order() -> None:
     with pytest.raises(ExecutionError, match=r"segment 1 of 3 cannot run now.*turn of segment 0"):
         segments.run(1)
     segments.run(0)
-    segments.run(0)  # The plan begins again.
+    segments.run(0)  # Segment 0 begins a new run.
     segments.run(1)
     with pytest.raises(ExecutionError, match=r"segment 1 of 3 cannot run now.*turn of segment 2"):
         segments.run(1)

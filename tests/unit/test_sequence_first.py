@@ -182,9 +182,9 @@ def test_both_reasons_are_given() -> None:
 
 
 def test_items_that_a_mask_leaves_out_may_be_a_batch() -> None:
-    """The share of each item among the items that the mask keeps.
+    """The model is a softmax over the items that the mask keeps.
 
-    Here it is right that rows depend on each other.
+    The rows depend on each other, but padding with items that the mask leaves out changes nothing.
     """
     net = Net()
     x, keep = net.input("x", ["items", 4]), net.input("keep", ["items", 1], TensorProto.BOOL)

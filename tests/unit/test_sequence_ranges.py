@@ -54,7 +54,7 @@ def test_any_length_is_right(made: Artifact) -> None:
 
 
 def test_what_stands_in_the_filled_part_changes_nothing(made: Artifact) -> None:
-    """A run of the kernels for a padded input, with other numbers in place of the padding."""
+    """The kernels run on a padded input, with other numbers in place of the padding."""
     module, feed = GraphModule(made), feed_of_encoder(50, 2)
     alone = [np.array(out) for out in module(feed)]
     long = {**feed_of_encoder(128, 3), "attention_mask": np.zeros((1, 128), np.int64)}

@@ -292,7 +292,7 @@ def test_a_token_of_the_environment_that_is_empty_is_no_open_door(
 @pytest.mark.parametrize(
     ("options", "warns"),
     [
-        ({"host": "0.0.0.0"}, "can use the models:"),
+        ({"host": "0.0.0.0"}, "can use the models, because"),
         (
             {"host": "0.0.0.0", "model_folder": "."},
             "and load and unload the models of the model folder",

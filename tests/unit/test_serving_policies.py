@@ -123,7 +123,7 @@ def test_combined_blocks_refuse_what_they_do_not_heed():
 
 @pytest.mark.parametrize("method", ["climb", "cem"])
 def test_searches_find_what_all_combinations_hold(method):
-    """Two models of two blocks have 15 partitions, and all are tried."""
+    """The four blocks of two models can be combined in 15 ways, and the test tries all of them."""
     models = [chain("a", 10, 40), chain("b", 35, 12)]
     device = ServingDevice(2.0)
     programs = Programs(models, device)

@@ -293,7 +293,7 @@ def test_a_model_is_compiled_once(
     cores = tvm_interop.num_threads()
     tvm_interop.set_num_threads(cores + 1)
     try:
-        assert Session(file, **QUICK).path != first.path, "it was chosen for other cores"
+        assert Session(file, **QUICK).path != first.path, "it was chosen for fewer threads"
     finally:
         tvm_interop.set_num_threads(cores)
     onnx.save(chain(), file)

@@ -191,5 +191,5 @@ def test_the_synthetic_workload_of_hios():
 def test_a_workload_that_cannot_be_is_refused():
     with pytest.raises(GraphError, match="2 operators cannot fill 3 layers"):
         layered_workload(2, 3)
-    with pytest.raises(GraphError, match="room for"):
+    with pytest.raises(GraphError, match="do not fit"):
         layered_workload(4, 2, 100)

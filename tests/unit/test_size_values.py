@@ -123,7 +123,7 @@ def test_a_number_for_a_single_size_is_noticed(
 
 def _regular(name: str) -> onnx.ModelProto:
     net = _Rows()
-    if name == "expand":  # As PyTorch exports `expand(-1, ...)`.
+    if name == "expand":  # PyTorch exports `expand(-1, ...)` in this way.
         wanted = net.op("Concat", [net.op("Reshape", ["n", net.constant(np.array([1]))], "flat"),
                         net.constant(np.array([4]))], "wanted", axis=0)  # fmt: skip
         is_same = net.op("Equal", [wanted, net.constant(np.array([-1, -1]))], "same")
@@ -162,7 +162,7 @@ def test_numbers_that_grow_evenly_are_fine(name: str) -> None:
 def test_a_single_row_that_is_treated_otherwise_is_not_joined(
     make: Callable[[], onnx.ModelProto], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server must not join a request of one row with others, which would change its answer."""
+    """A server must not join a request of one row with other requests: its answer would change."""
     model = make()
     made = tvm_interop.compile(model, shapes={"batch": (1, 6)}, most_sizes=2, **QUICK)
     assert made.manifest.row_sizes == RowSizes("batch", (1, 6))

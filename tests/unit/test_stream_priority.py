@@ -126,7 +126,7 @@ def test_a_compilation_goes_by_the_latencies_given() -> None:
         streams = compilation.plan(schedule).streams
         assert [stream.urgent for stream in streams].index(True) == wanted
     on_two = dataclasses.replace(schedule, devices=[s % 2 for s in range(len(schedule.streams))])
-    streams = compilation.plan(on_two).streams  # Copies do not count.
+    streams = compilation.plan(on_two).streams  # Copies do not count for priorities.
     assert [stream.urgent for stream in streams].index(True) == wanted
     # Latencies that are given for another schedule do not change the priorities of `schedule`.
     compilation.schedule("lios", LatencyTable([1.0] * len(names)))

@@ -28,7 +28,7 @@ def test_regression_by_support_vectors(kernel: str) -> None:
 
 
 def test_a_transform_of_a_single_result_is_refused() -> None:
-    """onnxruntime leaves it out, and ONNX does not."""
+    """onnxruntime leaves out the transform of a single result, and ONNX does not."""
     named = {"coefficients": [1.0], "n_supports": 1, "support_vectors": [1.0] * 4, "rho": [0.2]}
     node = ("SVMRegressor", named | {"kernel_params": [1.0] * 3, "post_transform": "LOGISTIC"})
     with pytest.raises(UnsupportedModelError, match="`post_transform` is LOGISTIC"):
@@ -86,7 +86,8 @@ def test_support_vectors_of_doubles_and_integers() -> None:
 
 
 def test_large_terms_that_cancel_each_other() -> None:
-    """Their sum in 32 bits would have no right digit. scikit-learn's `NuSVC` has such terms."""
+    """In 32 bits, the sum of the terms would have no right digit. scikit-learn's `NuSVC` has such
+    terms."""
     large = RNG.integers(500, 1000, 40)
     small = RNG.integers(-8, 8, 40) / 1024
     vectors = RNG.integers(-3, 4, (40, 4)).astype("float64").ravel().tolist()

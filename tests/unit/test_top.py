@@ -85,7 +85,7 @@ def test_actions_for_one_decision_have_the_same_features():
         found.setdefault(case.key(action), set()).add(tuple(row))
     assert len(found) > 300
     assert all(len(rows) == 1 for rows in found.values())
-    assert len(set.union(*found.values())) == len(found), "and others have others"
+    assert len(set.union(*found.values())) == len(found), "two decisions share features"
 
 
 @pytest.mark.parametrize("levels", [0, 5])
@@ -207,7 +207,7 @@ def test_a_combined_block_that_is_too_large_changes_nothing_and_earns_nothing():
 
 def test_rewards_are_equation_2():
     score = Score(np.array([0.5, 10.0, 2.0, 4.0]), np.array([0.1, 5.0, 1.0, 2.0]))
-    rewards = score.rewards(np.array([0.6, 5.0, 3.0, 2.0]))  # z: 1, -1, 1, -1
+    rewards = score.rewards(np.array([0.6, 5.0, 3.0, 2.0]))  # The z-scores are 1, -1, 1, -1.
     np.testing.assert_allclose(rewards, np.exp([0.6, 0.2, 1.0]))
     assert score.team(np.array([0.6, 5.0, 3.0, 2.0])) == pytest.approx(rewards.mean())
 
@@ -330,7 +330,7 @@ class Watched(Search):
 
     def decide(self, view):
         parts = [p for r in view.running.values() for p in r.start.parts]
-        assert len(parts) == len(set(parts)), "two instances in one block"
+        assert len(parts) == len(set(parts)), "two running blocks have the same part"
         self.most = max(self.most, len(view.running))
         return super().decide(view)
 

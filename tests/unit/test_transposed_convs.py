@@ -39,8 +39,8 @@ def is_replaced(model: onnx.ModelProto) -> bool:
 @pytest.mark.parametrize(
     ("size", "kernel", "attributes"),
     [
-        ((5, 7), (2, 2), {"strides": [2, 2]}),  # A U-Net has these.
-        ((5, 7), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),  # Generators have these.
+        ((5, 7), (2, 2), {"strides": [2, 2]}),  # as in U-Nets
+        ((5, 7), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),  # as in generators
         ((5, 7), (3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
         ((4, 6), (5, 3), {"strides": [3, 1], "pads": [2, 0, 1, 1]}),
         # With stride 1, a transposed convolution is a convolution with a mirrored kernel.

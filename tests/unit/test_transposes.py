@@ -55,7 +55,7 @@ def test_what_is_computed_with_a_transposition_is_tiled_with_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("shape", "axes"),
     [
-        ((1, 8, 49, 32), (0, 2, 1, 3)),  # Rows stay rows.
+        ((1, 8, 49, 32), (0, 2, 1, 3)),  # The last axis stays last.
         ((16, 16), (1, 0)),  # The tensor is small.
     ],
 )

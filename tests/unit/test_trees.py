@@ -70,7 +70,7 @@ def test_regression_by_trees() -> None:
 
 
 def test_the_first_number_of_a_leaf_counts_for_a_single_target() -> None:
-    """scikit-learn's leaves are exported so, once for each class."""
+    """scikit-learn exports each leaf once for each class, also if there is a single target."""
     named = {key: value * 2 for key, value in leaves("target", [0] * 5, [1.0, 2, 3, 4, 5]).items()}
     check([("TreeEnsembleRegressor", tree(n_targets=1, **named))], X)
 
@@ -186,7 +186,7 @@ def test_trees_that_go_in_a_circle_are_refused() -> None:
 
 
 def test_classes_without_a_number_have_no_part_in_the_choice() -> None:
-    """As in trees of several labels. All scores of a row may be negative."""
+    """Trees of several labels have such classes. All scores of a row may be negative."""
     cases = [
         leaves("class", [0, 1, 2, 1, 2], weights)
         for weights in ([0.5, 0.25, 0.75, 1.0, 0.5], [-0.5, -0.25, -0.75, -1.0, -0.5])
@@ -221,7 +221,7 @@ def test_scores_of_the_second_of_two_classes() -> None:
     ("ids", "base"), [([0, 1, 0, 1, 0], [0.5]), ([0] * 5, [0.5, 0.5]), ([1] * 5, [0.5])]
 )
 def test_base_values_of_two_classes_are_refused(ids: list[int], base: list[float]) -> None:
-    """onnxruntime adds them to other scores than ONNX says."""
+    """onnxruntime adds these base values to other scores than ONNX says."""
     named = tree(classlabels_int64s=[0, 1], base_values=base, **leaves("class", ids, [0.5] * 5))
     with pytest.raises(UnsupportedModelError, match=r"two classes and . base value"):
         load_model(model_of([("TreeEnsembleClassifier", named)], X, outputs=2))
@@ -235,7 +235,7 @@ def test_base_values_of_targets_without_a_number_are_refused() -> None:
 
 
 def test_a_transform_of_a_single_target_is_refused() -> None:
-    """onnxruntime leaves it out, and ONNX does not."""
+    """onnxruntime leaves out the transform of a single target, and ONNX does not."""
     named = tree(n_targets=1, post_transform="LOGISTIC", **leaves("target", [0] * 5, [1.0] * 5))
     with pytest.raises(UnsupportedModelError, match="`post_transform` is LOGISTIC"):
         load_model(model_of([("TreeEnsembleRegressor", named)], X))

@@ -1,6 +1,6 @@
 """Tests the choice of one of two labels for each item at the lowest cost, by a minimum cut.
 
-The choice is compared with all choices. Some costs cannot be expressed by a cut.
+The chosen labels are compared with all possible labels. Some costs cannot be expressed by a cut.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tvm_interop.kernels.vectorize_math import FUNCTIONS, VectorizeMath
 
 LENGTH = 1 << 14
 LIMIT = 2.0
-"""The largest error, in units in the last place."""
+"""The largest error that a function may have, in units in the last place of float32."""
 SPECIAL = [0.0, math.inf, math.nan, 1.0, 1e-45, 1e-40, 2.0**-126, 3.4028235e38, 1e-8, 0.5, 88.8]
 SPECIAL += [103.9, 0.625, 0.925, 9.0, 17.3, 3.0, 2.0, 5.0, 16777215.0, 16777217.0, 4.0, 0.99999994]
 
@@ -209,7 +209,7 @@ def test_functions_of_functions_compile_in_no_time(
     module = write_out(schedule.mod)
     stores: list[Any] = []
     tvm_ffi.structural_walk(module["nested"].body, (tirx.BufferStore, stores.append))
-    assert (len(stores) == 1) == in_a_branch, "arguments are computed first, but not in a branch"
+    assert (len(stores) == 1) == in_a_branch, "arguments outside of branches are stored"
     library = build_kernels(module, "llvm", tmp_path / "nested.so")
     given = np.random.default_rng(0).standard_normal(64).astype(np.float32)
     got = tvm.runtime.tensor(np.zeros(64, np.float32))

@@ -91,7 +91,8 @@ class AnyPrices(LatencyTable):
 
 @pytest.mark.parametrize("seed", range(120))
 def test_merging_is_never_slower_than_ios_or_sequential_by_its_own_prices(seed: int) -> None:
-    """Try graphs with and without divided operators, small and large, with all kinds of prices."""
+    """Try graphs with and without divided operators, small and large, with all kinds of
+    latencies."""
     rng = random.Random(seed)
     is_large = seed % 3 == 0
     graph = layered(rng.randint(2, 30 if is_large else 12), seed, layer=4)

@@ -20,7 +20,7 @@ def test_graph_attention_is_a_softmax_over_the_neighbours() -> None:
     with torch.no_grad():
         layer.bias.normal_()
         x, edges = zoo_networks.random_graph(nodes, 20, features=4)
-        edges = torch.unique(edges, dim=1)  # `scores` has room for each edge only once.
+        edges = torch.unique(edges, dim=1)  # `scores` has one entry for each edge.
         got = layer(x, edges)
         projected = layer.project(x).view(nodes, heads, width)
         scores = torch.full((nodes, nodes, heads), -torch.inf)

@@ -84,10 +84,10 @@ def implementation(kernel: LibraryKernel) -> str:
 
 
 def unknown_imports(code: bytes) -> list[str]:
-    """Return the functions that a library of kernels needs and the runtime library does not have.
+    """Return the functions that a library of kernels calls, but the runtime library lacks.
 
-    The runtime library runs models without TVM. The list of functions that it has, or finds in the
-    C library, is in `runtime/model/tvm_imports.cc`.
+    The runtime library runs models without TVM. Kernels may call only functions that it contains or
+    finds in the C library. These are listed in `runtime/model/tvm_imports.cc`.
 
     Parameters
     ----------
@@ -109,8 +109,8 @@ def num_reorders(kernel: LibraryKernel) -> int:
 def allowed_cores() -> int:
     """Return how many cores this process may use at a time, at least 1.
 
-    The result is the smaller of two numbers: the number of physical cores that the calling thread
-    may run on, and the CPU quota of the process's container, rounded down.
+    The result is the smaller of two numbers. The first is the number of physical cores that the
+    calling thread may run on. The second is the CPU quota of the process's container, rounded down.
     """
     return int(_function("allowed_cores")())
 
@@ -134,7 +134,8 @@ def set_num_threads(threads: int, pin: bool) -> None:
 def take_over_parallel_loops(path: str) -> None:
     """Prepare the loaded library at `path` so that its kernels can run in shares.
 
-    A share is one task of a kernel's parallel loop, run as an operator of its own.
+    A kernel's parallel loop consists of tasks. A share is one such task that runs as an operator of
+    its own.
 
     Raises
     ------
@@ -229,8 +230,8 @@ def measure_interleaved(
     warmup: untimed rounds before the timed ones.
     repeats: timed rounds.
     seed: seed of the random orders.
-    primed: whether to run each executor once more, untimed, just before each timed run. Its threads
-        are then awake and its tensors are in caches, whatever the other executors did.
+    primed: whether to run an executor once more, untimed, just before each of its timed runs. Its
+        threads are then awake and its tensors are in caches, whatever ran before.
 
     Returns
     -------
@@ -251,19 +252,19 @@ def run_fenced(
     fill: int,
     shares: int = 0,
 ) -> str:
-    """Run a packed function on tensors that lie next to memory pages that nobody may access.
+    """Run a packed function on tensors that lie next to memory pages that must not be accessed.
 
     The function gets copies of the inputs, which are read-only. It runs on the calling thread. A
     forbidden access raises a signal, which is caught and reported.
 
     Parameters
     ----------
-    kernel: the packed function.
+    kernel: the kernel, a packed function of TVM.
     inputs, outputs: NumPy arrays. The results are written to `outputs`. bfloat16 is passed as
         uint16.
     before_fence: whether tensors end right before a forbidden page. If not set, tensors begin right
         after a forbidden page.
-    fill: the byte that fills the outputs before the call.
+    fill: the value of all bytes of the outputs before the call.
     shares: the number of shares in which to run the function, one after the other; 0 runs the whole
         function at once.
 

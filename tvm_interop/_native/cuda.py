@@ -1,6 +1,6 @@
 """Typed wrappers of the native CUDA runtime: streams, memory, kernel libraries, executors.
 
-This module can be imported without CUDA. Its functions then raise `DeviceError` when called.
+This module can be imported on a machine without CUDA. There, its functions raise `DeviceError`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CudaStreams(tvm_ffi.Object):  # type: ignore[misc]
 
 @tvm_ffi.register_object("tvm_interop.CudaMemory", init=False)
 class CudaMemory(tvm_ffi.Object):  # type: ignore[misc]
-    """A block of GPU memory, which is freed once no tensor uses it any more. Opaque to Python."""
+    """A block of GPU memory. It is freed once no tensor uses it any more. Opaque to Python."""
 
 
 @tvm_ffi.register_object("tvm_interop.CudaLoader", init=False)
@@ -118,9 +118,9 @@ def stream_devices(streams: CudaStreams) -> list[int]:
 
 
 def out_of_reach(streams: CudaStreams) -> list[tuple[int, int]]:
-    """Return each pair of GPUs whose first GPU cannot access the second GPU's memory.
+    """Return the pairs of GPUs of which the first cannot access the memory of the second.
 
-    Only the GPUs of the streams are considered.
+    Only GPUs on which `streams` has a stream are considered.
     """
     return [(int(device), int(peer)) for device, peer in _function("out_of_reach")(streams)]
 
@@ -167,8 +167,8 @@ def make_loader(streams: CudaStreams) -> CudaLoader:
 def load(loader: CudaLoader, host: Any, device: Any) -> None:
     """Copy a tensor in host memory to a tensor on a GPU, and return when `host` may be changed.
 
-    The copy happens after the runs that are already launched on the loader's streams, and before
-    later runs.
+    The copy happens after runs that were launched on the loader's streams before, and before later
+    runs.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def load(loader: CudaLoader, host: Any, device: Any) -> None:
 
 
 def unload(loader: CudaLoader, device: Any, host: Any) -> None:
-    """Copy a tensor on a GPU to host memory, after all runs launched on the loader's streams."""
+    """Copy a tensor on a GPU to host memory, when all runs on the loader's streams have ended."""
     _function("unload")(loader, device, host)
 
 
@@ -212,7 +212,7 @@ def stage(staging: CudaStaging, port: int, host: Any) -> None:
 def fetch(staging: CudaStaging, port: int) -> None:
     """Begin to copy an input or output (a port) to pinned memory.
 
-    The copy comes after the runs that are already launched.
+    The copy begins after the runs that are already launched.
     """
     _function("fetch")(staging, port)
 
@@ -235,7 +235,7 @@ def copy_on_device(streams: CudaStreams, source: Any, targets: Sequence[Any]) ->
 
 
 def stream_handle(streams: CudaStreams, device: int) -> int:
-    """Return the handle of the first stream on a GPU, as DLPack passes streams on."""
+    """Return the handle of the first stream on a GPU, in the form that DLPack uses."""
     return int(_function("stream_handle")(streams, device))
 
 
@@ -284,8 +284,8 @@ def prepare_kernel(
     library: the library's name.
     description: the operator that the kernel computes, as `LibraryOp.fields` returns it.
     stream: an index into `streams`. The kernel is for the GPU of that stream.
-    tensors: the kernel's arguments, aligned to 16 bytes, with the output last. The timing writes to
-        the output. The kernel keeps the tensors alive.
+    tensors: the kernel's arguments, aligned to 16 bytes, with the output last. The algorithms that
+        are timed write to the output. The kernel keeps the tensors alive.
 
     Raises
     ------
@@ -343,7 +343,7 @@ def make_executor(
 
 
 def dispatch_of(executor: CudaExecutor) -> Dispatch:
-    """Return how `executor` gets its operators to the GPU."""
+    """Return in which way `executor` launches its operators (see `Dispatch`)."""
     dispatch: Dispatch = _function("dispatch")(executor)
     return dispatch
 
@@ -432,8 +432,8 @@ def measure_interleaved(
     warmup: untimed rounds before the timed ones.
     repeats: timed rounds.
     seed: seed of the random orders.
-    primed: whether to run each executor once more, untimed, just before each timed run. The caches
-        then hold the executor's data, whatever the other executors did.
+    primed: whether to run an executor once more, untimed, just before each of its timed runs. The
+        caches then hold its data, whatever ran before.
 
     Returns
     -------

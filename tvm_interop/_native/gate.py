@@ -1,8 +1,8 @@
 """Makes sure that no thread is running a model when the Python interpreter shuts down.
 
-Daemon threads keep running during shutdown. If such a thread returns from a native call during
-shutdown, Python ends the thread at once. The C++ code on the thread's stack cannot handle that, and
-the process dies with SIGABRT. So shutdown waits for the native calls that are running, and it
+Daemon threads keep running while Python shuts down. If such a thread returns from a native call in
+this time, Python ends the thread at once. The C++ code on the thread's stack cannot handle that,
+and the process dies with SIGABRT. So shutdown waits for the native calls that are running, and it
 blocks new calls.
 """
 
@@ -21,10 +21,11 @@ _LONGEST_WAIT_S = 10.0
 class _Gate:
     """Counts the threads inside of native calls, and can block threads that want to enter.
 
-    A thread first counts itself and then checks whether the gate is closed. `close` first closes
-    the gate and then reads the count. So `close` counts every thread that gets in.
+    A thread first adds itself to the count and then checks whether the gate is closed. `close`
+    first closes the gate and then reads the count. So the count that `close` reads includes every
+    thread that found the gate open.
 
-    The count is the length of a deque, because append and pop are atomic without a lock. Taking a
+    The count is the length of a deque, because append and pop are atomic and need no lock. Taking a
     lock would last longer than running a small model.
     """
 
@@ -52,7 +53,7 @@ class _Gate:
             time.sleep(0.001)
 
     def in_child(self) -> None:
-        """Set the count to 0 after a fork: the child's only thread is not inside a native call."""
+        """Set the count of a forked child to 0: its only thread is not inside a native call."""
         self.__init__()  # type: ignore[misc]
 
 

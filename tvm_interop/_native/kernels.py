@@ -35,7 +35,8 @@ def load_kernels_from(code: bytes) -> Any:
         No file can be written to the folder for temporary files, or the folder's file system is
         mounted `noexec`.
     """
-    # The loader needs a file. Once the library is mapped, the file may be deleted.
+    # The system loads libraries only from files. Once the library is in memory, the file may be
+    # deleted.
     try:
         with scratch_folder() as folder:
             library = folder / "kernels.so"

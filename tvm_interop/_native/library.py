@@ -12,8 +12,9 @@ from .. import errors
 from .library_path import library_path
 from .timing import OperatorTiming
 
-# The library raises these errors. The other classes in `errors` are raised only by Python code.
-# TVM has a `ScheduleError` of its own, so this package's class has another name in native code.
+# Register the errors that the library raises. Only Python code raises the other classes in
+# `errors`. TVM has a `ScheduleError` of its own, so this package's class has another name in native
+# code.
 tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)
 for _error in (
     errors.UnsupportedModelError,

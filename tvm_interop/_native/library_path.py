@@ -18,7 +18,7 @@ def library_path() -> Path:
 
     The environment variable `TVM_INTEROP_LIBRARY` can name another build of the library, such as a
     sanitizer build. The named file must not belong to another user. Without the variable, the
-    library of the installed distribution is taken. In an editable install, that library is in
+    library of the installed distribution is taken. In an editable install, the library is in
     another folder than this file.
 
     Raises

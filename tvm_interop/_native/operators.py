@@ -19,8 +19,9 @@ class BoundOperator(NamedTuple):
     args: the kernel's arguments, as indices of the executor's tensors.
     stream: the index of the operator's stream.
     waits: indices of the earlier operators that the operator waits for.
-    share: for a share of a packed function, the index of the share and the number of shares. With
-        None, the whole function runs. Shares exist only on CPUs.
+    share: if the operator runs only one task of the parallel loop of its kernel (a share), the
+        index of the share and the number of shares. None runs the whole kernel. Only CPUs have
+        shares.
     """
 
     name: str

@@ -1,12 +1,13 @@
 """Typed names for the native algorithms on graphs, schedules and plans in `passes/ffi`.
 
 The comment above a function lists its parameters in order. A `bytes` argument is the memory of a
-NumPy array. Its elements are float64 for microseconds, and int64 for ids and edges. An edge is a
-pair of ids. A list of lists holds the operators of each stream, unless a comment says otherwise.
+NumPy array. The elements of the array are float64 for microseconds, and int64 for ids and edges. An
+edge is a pair of ids. A list of lists holds the operators of each stream, unless a comment says
+otherwise.
 
-Some parameters have the same meaning in all functions. `op_us` holds the latency of each operator,
-and `price_us` holds the latency of each stage in a list of stages. A batch is a list of stages in
-the form of three int64 arrays: the fields of `StageBatch` in `latency/batch.py`.
+Some parameters have the same meaning in all functions. `op_us` holds the latency of each operator
+in microseconds. `price_us` holds the latency of each stage in a list of stages. A batch is a list
+of stages in the form of three int64 arrays: the fields of `StageBatch` in `latency/batch.py`.
 """
 
 from __future__ import annotations
@@ -136,8 +137,9 @@ price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
 # The functions below are the scheduler IOS, which enumerates stages and then finds the best
 # schedule by dynamic programming. A stage has at most `max_groups` groups, and a group at most
 # `max_group_ops` operators; 0 sets no limit. `single_root` allows only groups that consist of one
-# operator and all operators that depend on it. A state is a set of operators that are left to
-# schedule. A transition is a state together with a stage that may come last in it.
+# operator and all operators that depend on it. A state is a set of operators that are still to be
+# scheduled. A transition is a state together with a stage that may be the last stage of its
+# operators.
 
 # `cuts` says whether a block with too many transitions is cut in two. Otherwise the block is left
 # out of the search.
@@ -166,14 +168,15 @@ ios_solve: Callable[[IosSearch, bytes], Any] = _find("ios_solve")
 # stage: whether its latency is known. Parameters: search, value_us, is_priced, at_least.
 ios_wanted: Callable[[IosSearch, bytes, bytes, int], bytes] = _find("ios_wanted")
 
-# The functions below let IOS measure few stages. IOS measures a stage only if lower bounds on the
-# latencies do not decide which schedule is best. A book stores the latencies of known stages.
+# With the functions below, IOS measures few stages: it measures a stage only if lower bounds on the
+# latencies do not decide which schedule is best. An object called book stores the latencies of
+# measured stages.
 
 # Parameters: search, book.
 ios_pricing_make: Callable[[IosSearch, Any], IosPricing] = _find("ios_pricing_make")
-# Sets the lower bounds on the latencies of stages. The struct `StageBounds` in C++ describes the
-# parameters. Parameters: pricing, alone_us, op_us, streams, cores, work_us, tolerance, slack_us,
-# scale.
+# Sets the lower bounds on the latencies of stages. The comments on the C++ struct `StageBounds`
+# describe the parameters. Parameters: pricing, alone_us, op_us, streams, cores, work_us, tolerance,
+# slack_us, scale.
 ios_pricing_bounds: Callable[
     [IosPricing, bytes, bytes, int, int, bytes, float, float, float], None
 ] = _find("ios_pricing_bounds")
@@ -185,10 +188,10 @@ stage_book_write: Callable[[Any, Sequence[bytes], bytes, bytes], None] = _find("
 # Returns the stored latency of each stage in the batch `stages`; NaN if no latency is stored.
 # Parameters: book, stages, op_us.
 stage_book_read: Callable[[Any, Sequence[bytes], bytes], bytes] = _find("stage_book_read")
-# Prepares a beam search over the states of IOS. `ops` are the operators to schedule. `set_of`
-# holds, for each operator, the number of the set of mergeable operators that it belongs to, or -1
-# if it belongs to none.
-# Parameters: graph, ops, op_us, max_group_ops, max_groups, single_root, set_of.
+# Prepares a beam search over the states of IOS. `ops` are the operators to schedule. Operators that
+# may be merged with each other form a set. `set_of` holds, for each operator, the number of its
+# set, or -1 if it has none. Parameters: graph, ops, op_us, max_group_ops, max_groups, single_root,
+# set_of.
 stage_beam_make: Callable[[OpGraph, Ids, bytes, int, int, bool, Ids], Any] = _find(
     "stage_beam_make"
 )
@@ -256,11 +259,13 @@ check_stream_program: Callable[[bytes, bytes, bytes, bytes], tuple[bytes, bytes]
 # The functions below simulate a server, on which several programs share a device. `device` holds
 # these float64 numbers: cores, bandwidth, interference, and the microseconds that a wait, a barrier
 # and a launch take. A program has one or more parts, which do not depend on each other. A run may
-# leave out parts: `present` has one bit for each part, which says whether the part runs.
+# leave out some of the parts: `present` has one bit for each part, which says whether the part
+# runs.
 
-# `places` has a row of three int64 numbers for each operator: the number of its waits, the index of
-# its segment and the index of its part. A segment starts when the segment before it has ended.
-# Parameters: graph, streams, op_us, op_cores, memory_share, places, has_barriers.
+# `places` has a row of three int64 numbers for each operator: the number of operators that it waits
+# for, the index of its segment and the index of its part. A segment is a section of the program
+# that starts when the segment before it has ended. Parameters: graph, streams, op_us, op_cores,
+# memory_share, places, has_barriers.
 served_program_make: Callable[
     [OpGraph, IdLists, bytes, bytes, bytes, bytes, bool], ServedProgram
 ] = _find("served_program_make")
@@ -287,9 +292,9 @@ serving_engine_busy: Callable[[ServingEngine], float] = _find("serving_engine_bu
 # block.
 #
 # `arrivals` holds three arrays. The first has the times of arrivals in microseconds, and the second
-# has the model of each arrival. The third has rows of a model, a next model and a delay. When a
-# request of the model is served, a request of the next model arrives after the delay.
-# Parameters: device, programs, places, interval_us, buffer, arrivals, until_us.
+# has the model of each arrival. Each row of the third has three numbers: a model, a next model and
+# a delay. When a request of the model has been served, a request of the next model arrives after
+# the delay. Parameters: device, programs, places, interval_us, buffer, arrivals, until_us.
 simulate_combined: Callable[
     [bytes, Sequence[ServedProgram], Sequence[IdLists], bytes, int, Sequence[bytes], float],
     Sequence[bytes],

@@ -1,7 +1,7 @@
 """Loads and runs models through the C interface of the native library, `tvm_interop/runtime.h`.
 
-Neither TVM nor tvm-ffi is imported, so a model is ready in a fraction of the time that their
-imports take. The functions are called by ctypes.
+The functions are called by ctypes. Neither TVM nor tvm-ffi is imported. Without these imports, a
+model is ready in a fraction of the time that they would take.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class NativeModel:
     uses_fallback: whether the model's slower kernels run, because oneDNN is missing.
     inputs, outputs: for each set of input shapes, the inputs and the outputs of the model. The
         inputs are numbered from 0, and the numbers of the outputs follow.
-    counted_axes: for each output whose size depends on numbers, by its position, the axis along
-        which it does. Its shape in `outputs` is the largest.
+    counted_axes: for each output whose size depends on values that the model computes, by the
+        output's position, the axis of this size. `outputs` holds the output's largest shape.
     """
 
     def __init__(self, path: str, sha256: str | None, onednn: str) -> None:
-        """Load the artifact at `path`, and check all of it but the machine code.
+        """Load the artifact at `path`. Everything in it is checked, except for its machine code.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class NativeModel:
 
     @property
     def row_masks(self) -> dict[str, str]:
-        """For each mask, by name, where it must be 1 in a padded run (see `RowMask.one_at`)."""
+        """For each mask input, by name: where a padded run needs a 1 (see `RowMask.one_at`)."""
         found = {}
         for i, port in enumerate(self.inputs[0]):
             one_at = self._library.tvi_model_row_mask(self._handle, i)
@@ -183,8 +183,7 @@ class NativeModel:
     def _sizes(self, size_of: Callable[..., int]) -> tuple[int, ...]:
         """The size that the C function `size_of` returns for each set of shapes.
 
-        The function returns 0 if the sets of shapes do not stand for sizes. The result is then
-        empty.
+        `size_of` returns 0 if the sets of shapes do not stand for sizes. The result is then empty.
         """
         found = tuple(size_of(self._handle, shape) for shape in range(len(self.inputs)))
         return found if all(found) else ()
@@ -211,8 +210,8 @@ class NativeModelInstance:
 
     Attributes
     ----------
-    sizes: the sizes that the latest run gave, for outputs whose size depends on numbers. There is a
-        number for each output, or none if no output has such a size.
+    sizes: for outputs whose size depends on values that the model computes, the sizes that the
+        latest run gave. There is a number for each output, or none if no output has such a size.
     """
 
     def __init__(self, model: NativeModel, handle: ctypes.c_void_p, shape: int) -> None:
@@ -228,7 +227,7 @@ class NativeModelInstance:
         """
         self._handle = ctypes.c_void_p()
         self._library = _library()
-        self.model = model  # The model owns the descriptions of inputs and outputs.
+        self.model = model  # Keep it alive: it owns the descriptions of inputs and outputs.
         _check(self._library.tvi_instance_create(handle, shape, ctypes.byref(self._handle)))
         self._num_inputs = len(model.inputs[shape])
         self._ports = [*model.inputs[shape], *model.outputs[shape]]
@@ -236,15 +235,15 @@ class NativeModelInstance:
         self.sizes = (ctypes.c_int64 * (num_outputs if model.counted_axes else 0))()
         self._inputs = (ctypes.c_void_p * self._num_inputs)()
         self._outputs = (ctypes.c_void_p * num_outputs)()
-        # The arrays are passed as pointers, because a call with arrays takes 0.3 us longer. The
-        # pointers keep the arrays alive.
+        # Pass the arrays of addresses as pointers, because a call with arrays takes 0.3 us longer.
+        # The pointers keep the arrays alive.
         self._arguments = (
             self._handle,
             ctypes.cast(self._inputs, ctypes.c_void_p),
             ctypes.cast(self._outputs, ctypes.c_void_p),
         )
         self._run = self._library.tvi_run
-        self._sizes: tuple[Any, ...] = ()  # A further argument of `_run`, if there is one.
+        self._sizes: tuple[Any, ...] = ()  # Only `tvi_run_counted` takes this argument.
         if model.counted_axes:
             self._run = self._library.tvi_run_counted
             self._sizes = (ctypes.cast(self.sizes, ctypes.c_void_p),)
@@ -284,7 +283,7 @@ class NativeModelInstance:
     def place(self, value: int, address: int | None) -> None:
         """From the next run on, use the memory at `address` for input or output `value`.
 
-        An address of None stands for the instance's own memory.
+        If `address` is None, the instance's own memory is used.
         """
         if value < self._num_inputs:
             self._inputs[value] = address
@@ -292,11 +291,12 @@ class NativeModelInstance:
             self._outputs[value - self._num_inputs] = address
 
     def run_on(self, inputs: Mapping[int, int], outputs: Mapping[int, int]) -> None:
-        """Run every operator once on tensors at other addresses, which later runs do not use.
+        """Run every operator once, with the given addresses for this run only.
 
         Parameters
         ----------
-        inputs, outputs: addresses by position. Other tensors are where `place` put them.
+        inputs, outputs: addresses by position. All other inputs and outputs stay at the addresses
+            that `place` set.
 
         Raises
         ------
@@ -363,7 +363,9 @@ def set_num_threads(threads: int, pin: bool) -> None:
 
     Raises
     ------
+    InputError
+        `threads` is less than 1.
     ExecutionError
-        The same case as for `num_threads`.
+        The environment variable TVM_INTEROP_NUM_THREADS is not a number of threads.
     """
     _check(_library().tvi_set_num_threads(threads, int(pin)))

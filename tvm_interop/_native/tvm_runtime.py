@@ -1,6 +1,6 @@
 """Loads TVM's runtime library, which kernels call, without importing TVM's Python package.
 
-Importing that package takes about a second.
+Importing TVM's Python package would take about a second.
 """
 
 from __future__ import annotations

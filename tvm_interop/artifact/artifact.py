@@ -9,11 +9,11 @@ The file is a tar file with these members:
 - `weights.bin`, one block of bytes with all weights (see `weights`);
 - `fallback.json`, a plan without kernel libraries, if `plan.json` needs a kernel library.
 
-A model can be compiled for several shapes of its inputs. The file then has version 3, or version 4
-if the shapes are batch sizes, or version 5 if the shapes stand for ranges of sizes. A file has
-version 6 if the sizes of outputs depend on numbers. Any other file for one shape has version 2.
-Each further shape has its own copy of all members but the weights,
-in `shapes/1/`, `shapes/2/`, ...; all shapes share one block of weights. Files of version 1 have
+A model can be compiled for several shapes of its inputs. Each shape after the first has its own
+copy of all members but the weights, in `shapes/1/`, `shapes/2/`, ... All shapes share one block of
+weights. A file for one shape has version 2. A file for several shapes has version 3. It has version
+4 if the shapes are batch sizes, and version 5 if they cover ranges of sizes. A file has version 6
+if the size of an output depends on values that the model computes. Files of version 1 have
 `weights.npz` in place of `weights.bin`.
 
 `load` first checks everything in the file except the machine code (see `plan.validate`), and uses
@@ -51,7 +51,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tvm_interop")
 
 _READ_LATER = ("plan", "schedule", "kernels", "weights", "manifest", "fallback", "others")
-"""The fields of `Artifact` that `load` leaves in the file until they are used."""
+"""The fields of `Artifact` that `load` does not read. They are read from the file when they are
+used.
+"""
 _CHANGEABLE = ("weights", "others")
 """The fields in `_READ_LATER` whose values the caller can change in place."""
 
@@ -73,9 +75,9 @@ class Artifact:
     path: the file that the artifact was read from or last saved to; None before that.
     others: artifacts of the same model for other shapes of its inputs. Their own `others` are
         empty.
-    precision_choice: the precision that `compile` chose for precision `auto`, and why. None for
-        any other precision, and for an artifact that was loaded.
-    from_elsewhere: whether the artifact was loaded from a file, which may have been made for
+    precision_choice: the precision that `compile` chose, and why, if its `precision` was `auto`.
+        None otherwise, and for an artifact that was loaded.
+    from_elsewhere: whether the artifact was loaded from a file. Such a file may have been made for
         another machine.
     """
 
@@ -94,8 +96,8 @@ class Artifact:
         return f"Artifact({self.summary()})"
 
     def __getattr__(self, name: str) -> Any:
-        # `load` sets no field of `_READ_LATER`. Python finds no value when such a field is first
-        # used, and calls this method, which reads the file.
+        # `load` does not set the fields in `_READ_LATER`. When such a field is first used, Python
+        # finds no value and calls this method, which reads the field from the file.
         unread = self.__dict__.get("_unread")
         if name not in _READ_LATER or unread is None:
             raise AttributeError(f"an Artifact has no attribute `{name}`")
@@ -123,7 +125,7 @@ class Artifact:
         return native
 
     def of_shape(self, shape: int) -> Artifact:
-        """The artifact for entry `shape` of `input_shapes`.
+        """The artifact for the input shapes with the index `shape` in `input_shapes`.
 
         The caller must not change the artifact.
         """
@@ -134,10 +136,10 @@ class Artifact:
         return other
 
     def at_home(self) -> Artifact:
-        """The same artifact with `from_elsewhere` False.
+        """Return the same artifact, but with `from_elsewhere` set to False.
 
-        A `GraphModule` made from this artifact does not warn if the artifact uses fewer cores than
-        the process may use.
+        A `GraphModule` made from the returned artifact does not warn if the artifact uses fewer
+        cores than the process may use.
         """
         same = object.__new__(Artifact)
         same.__dict__.update(self.__dict__, from_elsewhere=False)
@@ -161,7 +163,8 @@ class Artifact:
     def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:
         """The input shapes that the model can run, as mappings from inputs' names to shapes.
 
-        The first entry is for `plan`, which runs unless inputs of other shapes are given.
+        The first entry has the shapes of `plan`. This plan runs unless inputs of other shapes are
+        given.
         """
         if self.native is not None:
             return [{port.name: port.shape for port in ports} for ports in self.native.inputs]
@@ -172,7 +175,7 @@ class Artifact:
 
     @property
     def cores(self) -> int:
-        """The number of cores that the first of `input_shapes` was compiled for."""
+        """The number of cores that the model was compiled for, at the first of `input_shapes`."""
         if self.native is not None:
             return self.native.num_threads(0)
         return sum(stream.threads for stream in self.plan.streams)
@@ -186,7 +189,7 @@ class Artifact:
 
     @property
     def ranges(self) -> Ranges | None:
-        """The dimensions that may have any size of a range; None if the model has no ranges."""
+        """The dimensions that may have any size within a range; None if the model has no ranges."""
         from .ranges import ranges_of
 
         rows = self.manifest.row_sizes
@@ -248,7 +251,7 @@ class Artifact:
         Raises
         ------
         ArtifactError
-            A weight is missing, or has another shape or type than the plan says. Or the artifact
+            A weight is missing, or its shape or type is not the one in the plan. Or the artifact
             was loaded without its kernels. Or `others` holds another model, or the same input
             shapes twice.
         """
@@ -321,17 +324,18 @@ def load(
 ) -> Artifact:
     """Read an artifact and check it.
 
-    An artifact holds machine code. `load` runs none of it, but `GraphModule` runs it with all your
-    rights. Make a `GraphModule` only from an artifact whose origin you trust. The digests in the
-    file show damage, not origin: someone who changes the code can change the digests too. To accept
-    only one particular file, give its `sha256`. To accept only files of certain signers, give their
-    `trusted_keys`.
+    An artifact holds machine code. `load` runs none of this code, but `GraphModule` runs it with
+    all your rights. Make a `GraphModule` only from an artifact whose origin you trust. The digests
+    in the file show whether the file is damaged. They do not show who made it: someone who changes
+    the code can change the digests too. To accept only one particular file, give its `sha256`. To
+    accept only files of certain signers, give their `trusted_keys`.
 
-    The native library reads and checks the file. If it cannot run the model, such as a model for a
-    GPU, Python reads the file. `plan`, `schedule` and the other fields are read when they are used.
+    The native library reads and checks the file. If the native library cannot run the model, for
+    example because the model is for a GPU, Python reads the file. `plan`, `schedule` and the other
+    fields are read when they are used.
 
-    Weights stay in the file and come into memory when they are used. Do not overwrite a file in
-    place while it is in use; `save` and `compile` never do.
+    Weights stay in the file, and are read into memory when they are used. Do not overwrite a file
+    in place while it is in use. `save` and `compile` never overwrite a file in place.
 
     Parameters
     ----------
@@ -340,8 +344,8 @@ def load(
         at, and nothing can be run.
     sha256: the SHA-256 that the file must have, as `sha256sum` prints it; any other is refused.
     trusted_keys: files of public keys; the artifact must be signed with one of them (see `sign`).
-        By default the files that TVM_INTEROP_TRUSTED_KEYS names, if kernels are loaded. Without
-        any files, no signature is needed.
+        The default is the files that TVM_INTEROP_TRUSTED_KEYS names, if kernels are loaded. If no
+        files are given, no signature is needed.
 
     Raises
     ------
@@ -406,8 +410,8 @@ class _Unread:
     def native_model(self) -> NativeModel | None:
         """Load the file in the native library; return None if the library refuses it.
 
-        Python then reads the file, and says what is wrong with it. Python also reads models for
-        GPUs, because their inputs and outputs may be tensors on the GPU.
+        If the library refuses the file, Python reads it, and says what is wrong with it. Python
+        also reads models for GPUs, because their inputs and outputs may be tensors on the GPU.
         """
         try:
             native = NativeModel(os.fspath(self._path), self._sha256, ONEDNN.find())
@@ -423,8 +427,8 @@ class _Unread:
             return None
         opened, loaded = os.fstat(self._file.fileno()), os.stat(self._path)
         is_same = (opened.st_dev, opened.st_ino) == (loaded.st_dev, loaded.st_ino)
-        # If another file has replaced the opened file at this path, the native library may have
-        # read that other file.
+        # Another file may have replaced the opened file at this path. The native library may then
+        # have read the new file.
         return native if is_same else None
 
     def fields(self) -> dict[str, Any]:

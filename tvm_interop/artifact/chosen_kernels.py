@@ -10,12 +10,13 @@ from .artifact import Artifact
 
 
 class ChosenKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The kernel of an operator.
+    """The kernel that was chosen for an operator.
 
     Attributes
     ----------
     library: the library that runs the operator; None for TVM's kernel.
-    kind: the kind of the operator for libraries, such as `conv2d`; None for other operators.
+    kind: the kind of the operator, such as `conv2d`, by which it is described to kernel libraries;
+        None for an operator without such a description.
     is_blocked: whether the operator's result has a blocked layout.
     """
 
@@ -27,13 +28,14 @@ class ChosenKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The kernels and layouts that were chosen for a model at some shapes of its inputs.
 
-    Which kernel is the fastest changes little between sizes that are not far apart. So the choice
-    can be used at other sizes, where nothing is measured then.
+    The kernel that is the fastest at one size is usually also the fastest at a size near it. So the
+    choice can be used at other sizes, without any measurements there.
 
     Attributes
     ----------
     chosen: the kernel of each operator, by the operator's name.
-    are_checked: whether the kernels of libraries were checked at those shapes.
+    are_checked: whether the results of the libraries' kernels were checked when the model was
+        compiled for its own shapes.
     """
 
     chosen: dict[str, ChosenKernel]
@@ -41,7 +43,7 @@ class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, artifact: Artifact) -> ChosenKernels:
-        """Return the kernels of an artifact.
+        """Return the kernels that were chosen for the model of an artifact.
 
         Raises
         ------
@@ -68,8 +70,8 @@ class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_known_right(self, op: Operator) -> bool:
         """Whether the library's kernel of `op` need not be checked again at the shapes of `op`.
 
-        This holds for an operator that takes long to check, if the kernel that was chosen for it at
-        the other shapes was checked there. Short checks are made again.
+        True for an operator whose check takes long, if the same kernel was chosen and checked at
+        the shapes for which the choice was made. Short checks are made again.
         """
         chosen = self.chosen.get(op.name)
         if not self.are_checked or chosen is None or op.description is None or op.flops <= _LONG:
@@ -78,4 +80,4 @@ class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _LONG = 10_000_000
-"""A kernel with more operations than this takes more than some milliseconds to check."""
+"""The check of a kernel with more operations than this takes longer than a few milliseconds."""

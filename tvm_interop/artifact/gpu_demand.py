@@ -26,9 +26,9 @@ class GpuDemand:
     arch: the architecture that the numbers are for, such as `sm_90`.
     flops: floating-point operations.
     nbytes: bytes that the operator reads and writes.
-    demand: how much of a multiprocessor one block takes: the largest of its shares of the threads,
-        the registers and the shared memory. Of several launches, the launch with the largest share
-        counts.
+    demand: the share of a multiprocessor that one block takes. It is the largest of the block's
+        shares of the threads, the registers and the shared memory. If the operator has several
+        launches, the launch with the largest share is meant.
     resident: the number of blocks that a multiprocessor holds at once, for the launch with the
         largest `demand`.
     limited_by: the resource that limits the number of resident blocks (see `Residency`).
@@ -60,7 +60,9 @@ class GpuDemand:
 
 
 def gpu_demand_of(traits: OperatorTraits, arch: str) -> GpuDemand | None:
-    """The demand of an operator with these traits; None if the operator launches no kernel."""
+    """The resources that an operator with these traits needs; None if the operator launches no
+    kernel.
+    """
     if not traits.kernels:
         return None
     held = residency(_largest(traits.kernels, arch), arch)
@@ -78,9 +80,9 @@ def gpu_demand_of(traits: OperatorTraits, arch: str) -> GpuDemand | None:
 def gpu_demands(artifact: Artifact, plan: Plan) -> dict[str, GpuDemand]:
     """The resources of a GPU that each operator of a plan needs, by the operator's name.
 
-    An artifact may hold kernels for several architectures. The numbers are for the newest of those
-    architectures whose limits are known here. The result is empty if there is no such architecture,
-    for artifacts of older versions, and for CPUs.
+    An artifact may hold kernels for several architectures. The numbers are for the newest of these
+    architectures whose limits this package knows. The result is empty if this package knows none of
+    them, for artifacts of older versions, and for CPUs.
 
     Parameters
     ----------
@@ -97,5 +99,7 @@ def gpu_demands(artifact: Artifact, plan: Plan) -> dict[str, GpuDemand]:
 
 
 def _largest(kernels: Sequence[KernelDemand], arch: str) -> KernelDemand:
-    """The launch whose blocks take the largest share of a multiprocessor. Ties: the first."""
+    """The launch whose blocks take the largest share of a multiprocessor; the first of equal
+    launches.
+    """
     return max(kernels, key=lambda kernel: share_of_multiprocessor(kernel, arch))

@@ -39,7 +39,7 @@ def prefix(shape: int) -> str:
 
 
 def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
-    """Check that the plans of all shapes fit the ranges of sizes of `rows`, if there are any.
+    """Check that the plans of all shapes fit the ranges in `rows`, unless `rows` is None.
 
     Raises
     ------
@@ -53,32 +53,36 @@ def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
 
 
 def check_counted(manifest: Manifest, plans: Sequence[Plan]) -> None:
-    """Check that the outputs whose size depends on numbers fit the plans of all shapes.
+    """Check the outputs whose size depends on computed values against the plans of all shapes.
 
     Raises
     ------
     ArtifactError
-        An output, its axis or its size does not exist, or the sizes are not the last outputs. Or
-        the model has batch sizes or ranges too.
+        The manifest names an output, an axis or a size that the plan does not have, or the sizes
+        are not the plan's last outputs. Or the model has batch sizes or ranges too.
     """
     if not manifest.counted:
         return
     if manifest.batch_sizes or manifest.row_sizes is not None:
-        raise ArtifactError("sizes that depend on numbers are combined with ranges or batch sizes")
+        raise ArtifactError(
+            "the model has output sizes that depend on computed values, and also ranges or batch "
+            "sizes"
+        )
     if len({each.output for each in manifest.counted}) < len(manifest.counted):
-        raise ArtifactError("two sizes of one output depend on numbers; there may be only one")
+        raise ArtifactError("two sizes of one output depend on computed values; at most one may")
     counts = sorted({each.count for each in manifest.counted})
     for plan in plans:
         shapes = [plan.values[v].shape for v in plan.outputs]
         first = len(shapes) - len(counts)
         if first < 1 or counts != list(range(first, len(shapes))):
-            raise ArtifactError("the sizes that depend on numbers are not the last outputs")
+            raise ArtifactError("the sizes that depend on computed values are not the last outputs")
         for each in manifest.counted:
             size = plan.values[plan.outputs[each.count]]
             if not 0 <= each.output < first or not 0 <= each.axis < len(shapes[each.output]):
                 raise ArtifactError(
-                    f"output {each.output} with axis {each.axis}, whose size depends on numbers, "
-                    "does not exist"
+                    f"the manifest says that the size of output {each.output} along axis "
+                    f"{each.axis} depends on computed values, but this output or axis does not "
+                    "exist"
                 )
             if (size.dtype, size.shape) != ("int64", (1,)):
                 raise ArtifactError(f"`{size.name}` is the size of an output, and is not one int64")

@@ -32,13 +32,13 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     sequential_us, scheduled_us: median latencies, in microseconds.
-    noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Its
-        distance from 1 is due to noise alone.
+    noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Without
+        noise it would be 1.
     shipped: how the artifact runs: `scheduled` if the schedule passed, or else `sequential`.
     rounds: the number of rounds, in all processes together. 0 in artifacts of older versions.
-    paired_ratio: the scheduled latency divided by the sequential latency, estimated from the
-        ratios in the single rounds, or from the ratios in the new processes. None in artifacts of
-        older versions.
+    paired_ratio: the scheduled latency divided by the sequential latency. It is estimated from the
+        ratio in each round, or from the ratio in each new process. None in artifacts of older
+        versions.
     interval: the confidence interval of `paired_ratio`, at a level of 90% or more. The artifact
         runs the schedule only if the upper end is below 0.99. None if there were too few rounds or
         processes, and in artifacts of older versions.
@@ -66,12 +66,13 @@ class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     keep_f32: names or kinds of operators that stay in float32, as the caller gave them.
-    error: the Euclidean norm of the difference between the two outputs, divided by the norm of the
-        float32 output. If there are several outputs, the largest such ratio.
+    error: the Euclidean norm of the difference between the output and the float32 output, divided
+        by the norm of the float32 output. If there are several outputs, this is their largest
+        error.
     largest_difference: the largest absolute difference between an output number and its float32
         counterpart, divided by the largest absolute float32 number of that output. If there are
-        several outputs, the largest such ratio.
-    inputs: whether the model ran on random inputs or on inputs that were given.
+        several outputs, this is the largest of their differences.
+    inputs: whether the model ran on random inputs or on inputs that the user gave.
     name: the name of the precision.
     """
 
@@ -131,12 +132,13 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     checked: the number of TVM's kernels that were compared.
     libraries: the number of kernels of other libraries that were compared. A kernel that several
-        operators use counts once.
+        operators use is counted only once.
     too_large: the number of TVM's kernels that were not compared because that would take too much
         time or memory.
     plain: the fault of each kernel that failed, in words. A kernel of TVM's is listed by its own
-        name, and is built again without a schedule or vector instructions. A library's kernel is
-        listed by the operator's name, and TVM's kernel runs instead. Both replacements are slower.
+        name. A slower kernel replaces it, built without a schedule or vector instructions. A
+        library's kernel is listed by the operator's name. TVM's kernel, which is slower, replaces
+        it.
     unchecked: why none of TVM's kernels was compared; None if the kernels were compared.
     """
 
@@ -150,13 +152,13 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The differences between the results of merged operators and of the operators they replace.
 
-    Both ran on the same random inputs when the model was compiled.
+    The merged and the separate operators ran on the same random inputs when the model was compiled.
 
     Attributes
     ----------
-    differences: for each merged operator, by its name, the largest absolute difference between a
-        result of the merged operator and the same result of the separate operator, divided by the
-        largest absolute number of that result. None if the two were not compared.
+    differences: how far each merged operator, by its name, is from the separate operators. It is
+        the largest absolute difference between the two results, divided by the largest absolute
+        number of that result. None if the results were not compared.
     unchecked: why nothing was compared; None if the operators were compared.
     """
 
@@ -182,18 +184,18 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A mask: an input that says, usually by 1 and 0, which positions of a sequence count.
+    """A mask: an input that says, usually by 1 and 0, which positions of a sequence the model uses.
 
-    If a run is filled up (padded) to a longer sequence, the mask gets 0 at the new positions.
-    `lowering.masked_positions` has proven that the outputs stay right, under a condition on the
-    mask's numbers that `one_at` names. Each run that is filled up checks the condition.
+    If the inputs of a run are padded to a longer sequence, the mask is 0 at the new positions.
+    `lowering.masked_positions` has proven that the outputs then stay right if the mask's numbers
+    meet the condition that `one_at` names. Each such run checks this condition.
 
     Attributes
     ----------
     input: the name of the input.
     one_at: where the mask must be 1. `first`: at the first position, for all indices of the other
-        dimensions. `any`: at one position or more. The mask then has one element for each position.
-        If there are two ranges, this holds for each row of the first range. `all`: at all
+        dimensions. `any`: at one position or more, of a mask with one element for each position. If
+        there are two ranges, each row of the first range needs such a position. `all`: at all
         positions. With `first`, `any` and `all`, all numbers of the mask must be from 0 to 1.
         `nowhere` sets no condition.
     """
@@ -210,29 +212,28 @@ class SecondRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The numbers of rows that a model was compiled for, which stand for a range of numbers.
+    """The numbers of rows that a model was compiled for, so that it runs any number within a range.
 
     A run may have any number of rows within the range. If the model was not compiled for this
-    number, the inputs are filled up (padded) with further rows, to the next larger number that the
-    model was compiled for. The outputs stay right because each row of an output depends only on the
-    same row of the inputs, as `lowering.independent_rows` has proven. In place of rows, the
-    dimension may have the positions of a sequence, which do influence each other. Then
-    `lowering.masked_positions` has proven that filled positions change nothing at the other
-    positions.
+    number of rows, the inputs are padded with further rows, up to the next larger number that it
+    was compiled for. The outputs stay right, because each row of an output depends only on the same
+    row of the inputs. `lowering.independent_rows` has proven this. The dimension may also have the
+    positions of a sequence in place of rows. Positions influence each other. In this case,
+    `lowering.masked_positions` has proven that added positions change nothing at the other ones.
 
     The artifact has several shapes. The rows of an input or output lie along the dimension whose
-    size differs between these shapes. An input whose size is always the same has no rows. An output
-    may also have no rows if the dimension has positions.
+    size differs between these shapes. An input that has the same size in all shapes has no rows. If
+    the range is one of positions of a sequence, an output may also have no rows.
 
-    With a second range, there is a shape for each combination of the sizes. The rows of the first
-    range are then independent, and the rows of the second may be positions.
+    With two ranges, the model was compiled for each combination of the sizes. The rows of the first
+    range are then independent. Those of the second range may be positions of a sequence.
 
     Attributes
     ----------
     dimension: the name of the dimension, such as `batch`.
     sizes: the number of rows of each of the artifact's shapes, in order.
-    masks: the inputs that are filled up with 0 along the positions, which are the last range. All
-        other inputs are filled up with their last row.
+    masks: the inputs that are padded with 0 along the positions of a sequence, which are the last
+        range. All other inputs are padded with copies of their last row.
     second: the second range; None if there is only one range.
     """
 
@@ -265,7 +266,7 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def mean_filling(self) -> float:
-        """The mean cost of padding, over all sizes of the ranges.
+        """The cost of padding, averaged over all sizes of the ranges.
 
         The cost is the number of rows that a run computes, divided by the number of rows of its
         inputs.
@@ -290,16 +291,17 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class CountedOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An output whose size along an axis depends on the numbers that the model computes.
+    """An output whose size along an axis depends on values that the model computes.
 
-    The plan's tensor has the largest size. What lies beyond the size has no meaning.
+    The output's tensor in the plan has the largest size that can occur. Its elements beyond the
+    size of a run have no meaning.
 
     Attributes
     ----------
-    output: its position among the plan's outputs.
-    axis: the axis.
-    count: the position, among the plan's outputs, of the tensor that holds the size: one int64. The
-        sizes are the last outputs of a plan, and are not outputs of the model.
+    output: the position of the output among the plan's outputs.
+    axis: the axis whose size varies.
+    count: the position, among the plan's outputs, of a tensor with one int64, which is the size.
+        The tensors of sizes are the last outputs of a plan, and are not outputs of the model.
     """
 
     output: int
@@ -312,8 +314,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    cpu_features: the CPU features that the kernels need beyond the architecture's baseline, by
-        LLVM's names.
+    cpu_features: the CPU features that the kernels need and that not every CPU of the architecture
+        has, by LLVM's names.
     sha256: the SHA-256 of each other member, by its name.
     precision: the precision the model computes in; None for float32.
     quantised: which operators of a quantised model compute in integers; None for other models.
@@ -324,8 +326,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program_check: how far the outputs of a program of `torch.export` are from PyTorch's; None for
         other models, and in artifacts of older versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
-    gpu_kernels: the resources that each of TVM's kernels for GPUs needs, by the kernel's name.
-        Empty for CPUs, and in artifacts of older versions.
+    gpu_kernels: the GPU resources that each of TVM's kernels needs, by the kernel's name. Empty for
+        CPUs, and in artifacts of older versions.
     not_tried: the steps that the compilation left out because its time budget was spent, in words.
         The tuple is empty if nothing was left out, if there was no time budget, and in artifacts of
         older versions.
@@ -335,9 +337,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_sizes: the batch size of each shape, in order, if the artifact's shapes are batch sizes;
         empty otherwise. The first axis of all inputs and outputs is then the batch, and each row is
         computed independently.
-    row_sizes: the numbers of rows that the artifact's shapes have, in order, if they stand for a
-        range; None otherwise.
-    counted: the outputs whose size depends on numbers.
+    row_sizes: if the model runs any number of rows within a range, the number of rows in each of
+        the artifact's shapes, in order; None otherwise.
+    counted: the outputs whose size depends on values that the model computes.
     """
 
     tvm_interop_version: str

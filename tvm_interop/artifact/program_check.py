@@ -1,6 +1,6 @@
-"""The part of the manifest that says how a compiled program of `torch.export` compares to PyTorch.
+"""The field of the manifest that compares a compiled program of `torch.export` with PyTorch.
 
-It has no file of its own in the artifact: it is a field of `manifest.json`.
+The comparison is stored in `manifest.json`. The artifact has no separate file for it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ class ProgramCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    errors: for each output, by its name: the Euclidean norm of the difference to PyTorch's output,
-        divided by the norm of PyTorch's output. For integers and bools: the share of elements that
-        differ. None if the error is infinite: there is NaN or infinity where PyTorch has a number,
-        or the shape or type is another. An output without any finite number is left out.
-    bound: the largest error that rounding explains; None if nothing was compared.
+    errors: the error of each output, by its name. For floats, it is the Euclidean norm of the
+        difference to PyTorch's output, divided by the norm of PyTorch's output. For integers and
+        bools, it is the share of elements that differ. None means that the error is infinite: the
+        output has NaN or infinity where PyTorch has a number, or has another shape or type. An
+        output without any finite number is left out.
+    bound: the largest error that rounding alone can cause; None if nothing was compared.
     inputs: `example` for the inputs that the program was exported with; `resized` if these were
         repeated or cut to the compiled shapes.
     unchecked: why nothing was compared; None if the outputs were compared.
@@ -53,7 +54,9 @@ class ProgramCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def warning(self) -> str | None:
-        """The warning that users get; None if the outputs are those of PyTorch."""
+        """The warning that users get; None if no output differs from PyTorch's by more than the
+        bound.
+        """
         if self.unchecked is not None:
             return f"the outputs were not compared with PyTorch's: {self.unchecked}"
         if not self.differing:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dimension of the inputs that may have any size of a range.
+    """A dimension of the inputs that may have any size within a range.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class CompiledSize:
 
     @property
     def latency_in_words(self) -> str:
-        """The latency as a text that says where it comes from."""
+        """The latency, and where it comes from, as text."""
         if self.latency_us is None:
             return "the artifact does not say how long a run takes"
         how = "measured when it was compiled" if self.source == "measured" else "predicted"
@@ -75,8 +75,9 @@ class RequestCost:
     runs_at: the compiled sizes at which the request runs.
     shape: the index of these sizes in `Ranges.compiled` and `Artifact.input_shapes`.
     filled_share: the share of the positions of the run that are padding, from 0 to 1.
-    own_us: the latency that a run at the request's own sizes would have, interpolated between the
-        latencies at the compiled sizes around them. None if one of these was not measured.
+    own_us: the latency that a run at the request's own sizes would have. It is interpolated between
+        the latencies at the next smaller and larger compiled sizes. None if one of these was not
+        measured.
     """
 
     request: dict[str, int]
@@ -115,8 +116,8 @@ class Ranges:
     compiled: the sizes that the model was compiled for, in the order of `Artifact.input_shapes`.
     filled_with_0: the inputs that are padded with 0. All other inputs are padded with copies of
         their last row.
-    mean_filling: the mean cost of padding, over all sizes of the ranges. The cost is the number of
-        rows that a run computes, divided by the number of rows of its inputs.
+    mean_filling: the cost of padding, averaged over all sizes of the ranges. The cost is the number
+        of rows that a run computes, divided by the number of rows of its inputs.
     """
 
     dimensions: tuple[Dimension, ...]

@@ -1,6 +1,7 @@
 """Reads an artifact's file in Python, to give access to its plan, schedule and weights.
 
-The native library has a reader of its own, which `GraphModule` uses. Both accept the same files.
+The native library has its own reader of artifacts, which `GraphModule` uses. It accepts the same
+files as this module.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ _KEPT = {
 }
 """The members that are read into memory, each with its largest allowed size in bytes."""
 _OF_A_SHAPE = ("manifest.json", "plan.json", "schedule.json", "fallback.json", "kernels.so")
-"""The members that each input shape after the first has in a folder of its own."""
+"""The members that are stored again for each input shape after the first, in a separate folder."""
 _REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
 
 
 def read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
-    """Read an open artifact for each set of input shapes; check all of it but the machine code.
+    """Read an open artifact for each set of input shapes, and check everything but the machine
+    code.
 
     Parameters
     ----------
@@ -135,7 +137,7 @@ def _prefixes_in(members: Mapping[str, object]) -> list[str]:
 
 
 def _manifest(members: dict[str, Member]) -> Manifest:
-    """Read the manifest, and check that all other members have the digests it lists."""
+    """Read the manifest, and check that all other members have the digests that it lists."""
     if "manifest.json" not in members:
         raise ArtifactError(
             "it is a tar file but not an artifact of tvm_interop: it has no `manifest.json`; "
@@ -172,5 +174,5 @@ class _Head(msgspec.Struct):
 
 def _data(members: dict[str, Member], name: str) -> bytes:
     data = members[name].data
-    assert data is not None, "it is among those that are kept"
+    assert data is not None, "the data of this member is kept in memory"
     return data

@@ -1,9 +1,9 @@
 """Signs artifacts with Ed25519, and verifies their signatures.
 
-The signature lies in a file beside its artifact. The signature covers the SHA-256 of the whole
-artifact file, so any changed byte and any added data makes it invalid. To verify a signature,
-`load` computes the digest while it reads the artifact, and raises an error if the digest differs
-from the signed digest. So the weights that are mapped into memory later are verified, too.
+The signature lies in a file beside its artifact. It signs the SHA-256 of the whole artifact file,
+so a changed or added byte makes it invalid. To verify a signature, `load` computes this digest
+while it reads the artifact, and raises an error if the digest differs from the signed one. Weights
+are mapped into memory later, but `load` has then read their bytes too, so they are verified.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def signed(self) -> bytes:
         """The bytes that are signed.
 
-        The bytes begin with the name of the format. So a signature of other data with the same key
-        is never valid for an artifact.
+        The bytes begin with the name of the format. So if the same key signs other data, that
+        signature is never valid for an artifact.
         """
         return f"{self.format} {self.version}\n{self.sha256}\n".encode()
 
@@ -51,7 +51,7 @@ def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
     Raises
     ------
     InputError
-        The file holds no such key; `cryptography` is not installed (extra `sign`).
+        The file `key` holds no private Ed25519 key; `cryptography` is not installed (extra `sign`).
     ArtifactError
         There is no file at `path`.
     """
@@ -84,7 +84,7 @@ def signed_sha256(path: str | os.PathLike[str], keys: Sequence[str | os.PathLike
     ArtifactError
         There is no readable signature, or none of the keys made it.
     InputError
-        A file holds no such key; `cryptography` is not installed (extra `sign`).
+        A file holds no public Ed25519 key; `cryptography` is not installed (extra `sign`).
     """
     known = [_key(key, "public") for key in keys]
     from cryptography.exceptions import InvalidSignature

@@ -1,7 +1,8 @@
 """Reads and writes the tar file that holds an artifact, each in one pass.
 
 Only plain headers and plain files are allowed. Sparse files, links, and headers that hold long
-names or sizes are refused, because a few bytes of such a header can claim terabytes.
+names or sizes are refused, because a few bytes of such a header can claim that a file has
+terabytes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Member:
     offset: where the member's data begins in the tar file, in bytes; a multiple of 512.
     nbytes: the size of the data, in bytes.
     sha256: the SHA-256 of the data, in hexadecimal.
-    data: the data; None if only the digest was asked for.
+    data: the data; None if the caller asked only for the digest.
     """
 
     offset: int
@@ -65,7 +66,7 @@ def write_tar(
             info = tarfile.TarInfo(name)
             info.size = nbytes
             file.seek(header_at)
-            # A single header of GNU's format can hold a size above 8 GiB.
+            # In GNU's format, a single header can hold a size above 8 GiB.
             file.write(info.tobuf(tarfile.GNU_FORMAT))
             file.seek(end)
         file.write(bytes(2 * _BLOCK))
@@ -85,8 +86,8 @@ def read_tar(
     Raises
     ------
     ArtifactError
-        The file is truncated, is not a tar file or has another digest than `sha256`; or a member is
-        not a plain file, is there twice or is too large.
+        The file is truncated, is not a tar file, or its digest is not `sha256`. Or a member is not
+        a plain file, occurs twice or is too large.
     """
     reader = _Reader(file, with_digest=sha256 is not None)
     members: dict[str, Member] = {}
@@ -117,9 +118,9 @@ def read_tar(
 def mapped(file: IO[bytes], member: Member) -> np.ndarray:
     """Map the bytes of a member from the file into memory.
 
-    The operating system reads pages from the file when they are touched, and may drop them again
-    when memory is short. Several processes share the pages. Writes to the array do not reach the
-    file.
+    The operating system reads a page of the file when the program first uses it, and may remove the
+    page from memory again when memory is short. Several processes share the pages. Writes to the
+    array do not reach the file.
 
     Raises
     ------
@@ -138,7 +139,9 @@ def mapped(file: IO[bytes], member: Member) -> np.ndarray:
 
 
 class _Reader:
-    """Reads a file forwards, and never allocates more memory than the file has bytes left."""
+    """Reads a file forwards. It never allocates more memory than the number of bytes left in the
+    file.
+    """
 
     def __init__(self, file: IO[bytes], with_digest: bool) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Lays out the weights of an artifact in one block of bytes, and reads them from it.
+"""Lays out the weights of an artifact in one block of bytes, and reads weights from such a block.
 
 Each weight begins at a multiple of `ALIGNMENT` bytes, as kernels require.
 """
@@ -22,7 +22,7 @@ from ..program.storage import ALIGNMENT
 def offsets_of(weights: Mapping[int, np.ndarray]) -> dict[int, int]:
     """Where each weight begins in the block, in bytes.
 
-    Each weight begins at the first aligned byte after the weight before it.
+    Each weight begins at the first aligned byte after the end of the previous weight.
     """
     offsets: dict[int, int] = {}
     end = 0
@@ -57,7 +57,7 @@ def shared(
 
 
 def chunks_of(weights: Mapping[int, np.ndarray]) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of the block piece by piece, as `offsets_of` lays them out."""
+    """Yield the bytes of the block in order, in several chunks. `offsets_of` gives the layout."""
     end = 0
     for v, offset in offsets_of(weights).items():
         yield bytes(offset - end)

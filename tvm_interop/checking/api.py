@@ -50,8 +50,8 @@ class Check:
         Raises
         ------
         PlanError
-            `program` is not a valid program. An unsafe program raises nothing here; call
-            `Report.raise_for_faults` for that.
+            `program` is not a valid program. If the program is valid but unsafe, nothing is raised.
+            To get an error in that case, call `Report.raise_for_faults`.
         """
         if isinstance(program, Recorder):
             return program.report

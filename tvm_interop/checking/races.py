@@ -13,8 +13,9 @@ from .stream_program import Access, StreamOperator, StreamProgram
 _KINDS: tuple[Kind, ...] = ("race", "overwritten", "overlap")
 
 MOST_OPERATORS = 100_000
-"""The largest number of operators in a program that can be checked. The checker's happens-before
-table then takes 256 MiB at most."""
+"""The largest number of operators in a program that can be checked. With this limit, the checker's
+table takes at most 256 MiB. It says for each two operators which must run first.
+"""
 
 
 def check_program(program: StreamProgram) -> Report:
@@ -23,14 +24,15 @@ def check_program(program: StreamProgram) -> Report:
     Two operators may run at once unless a stream or waits order them. A program is safe if:
 
     - no two operators that may run at once touch the same bytes while one of them writes;
-    - each read that names a tensor comes after the operator that writes this tensor, if there is
-      one, and no other operator overwrites the tensor before the read;
+    - each read that names a tensor comes after the operator that writes the tensor, if an operator
+      writes it, and no other operator overwrites the tensor before the read;
     - no operators wait for each other in a circle;
-    - no operator with `restrict` writes bytes that another of its own reads or writes touches;
-      `restrict` means that the kernel assumes that the bytes it writes overlap no others.
+    - no operator with `restrict` writes bytes that it also reads, or that two of its writes have in
+      common. With `restrict`, a kernel assumes that the bytes it writes overlap no other bytes that
+      it touches.
 
-    The check computes happens-before from the streams and the waits. It does not run the program,
-    so it also finds races that no run has shown yet.
+    The check finds out from the streams and the waits which operators must run before which. It
+    does not run the program, so it also finds races that no run has shown yet.
 
     Raises
     ------
@@ -62,15 +64,15 @@ def check_program(program: StreamProgram) -> Report:
 
 
 _Row = tuple[int, Access, bool]
-"""The operator's index, the bytes that it touches, and whether it writes them."""
+"""One access: the operator's index, the bytes that it touches, and whether it writes them."""
 
 
 def _reader_of_outputs(program: StreamProgram) -> list[StreamOperator]:
-    """Model the host as one operator that waits for all others and reads the outputs.
+    """Describe the host as an operator that waits for all other operators and reads the outputs.
 
     Returns
     -------
-    A list with this operator; an empty list if the program has no outputs.
+    A list with the operator for the host; an empty list if the program has no outputs.
     """
     if not program.outputs:
         return []
@@ -114,8 +116,8 @@ def _ask(
 def _importance(first: _Row, second: _Row) -> tuple[int, bool]:
     """The sort key of a fault between two accesses.
 
-    Faults are sorted by the index of the later operator. Ties: faults with two accesses to the same
-    named tensor come first.
+    Faults are sorted by the index of the later operator. Of faults with the same later operator,
+    those with two accesses to the same named tensor come first.
     """
     is_read = first[1].tensor is not None and first[1].tensor == second[1].tensor
     return max(first[0], second[0]), not is_read

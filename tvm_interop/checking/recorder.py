@@ -1,6 +1,7 @@
 """Records a program of several streams for the checker, while another project's code runs.
 
-That code, or a test of that code, tells a `Recorder` about each operator that is launched.
+The other project's code, or a test of this code, tells a `Recorder` about each operator that it
+launches.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from .report import Report
 from .stream_program import Access, StreamOperator, StreamProgram
 
 Touched: TypeAlias = Any
-"""The bytes that an operator touches, in one of four forms: an `Access`; a buffer's name; a tuple
-(name, begin, end) in bytes; or an array. An array is NumPy's, PyTorch's, or any object with
-`data_ptr`, `element_size`, `shape` and `stride`."""
+"""The bytes that an operator touches. There are four forms: an `Access`; a buffer's name; a tuple
+(name, begin, end) in bytes; or an array. An array is one of NumPy or PyTorch, or any object with
+`data_ptr`, `element_size`, `shape` and `stride`.
+"""
 
 MEMORY = "memory"
-"""The name of the buffer that holds all recorded arrays. An array's bytes begin at the array's
-address. For an array with a device, the buffer's name is followed by ` of ` and the device."""
+"""The name of the buffer that stands for the memory of all recorded arrays. In this buffer, an
+array begins at the position that equals its address. For an array on a device, the buffer's name is
+followed by ` of ` and the device.
+"""
 
 
 class Recorder:
@@ -43,7 +47,7 @@ class Recorder:
         self._operators: list[StreamOperator] = []
         self._names: set[str] = set()
         self._outputs: list[Access] = []
-        # Recorded arrays are kept alive, so that no later array gets the same address.
+        # Recorded arrays are kept in memory, so that no later array gets the same address.
         self._kept: list[object] = []
 
     def op(
@@ -58,7 +62,7 @@ class Recorder:
     ) -> str:
         """Record an operator, and return its name for later operators to wait for.
 
-        Call this in the order in which the operators are launched.
+        Call this method once for each operator, in the order in which the operators are launched.
 
         Parameters
         ----------
@@ -72,8 +76,8 @@ class Recorder:
         Raises
         ------
         PlanError
-            The name is taken, a wait names an operator that was not launched before, or the bytes
-            of a read or write cannot be determined.
+            Another operator has the name, a wait names an operator that was not launched before, or
+            the bytes of a read or write cannot be determined.
         """
         name = f"op{len(self._operators)}" if name is None else name
         if not is_text(name):

@@ -28,14 +28,15 @@ class Fault:
     ----------
     kind: the kind of the fault. `race`: nothing orders two operators that touch the same bytes, and
         one of them writes. `overwritten`: the first operator writes over a tensor that the second
-        has yet to read. `overlap`: an operator with `restrict` writes bytes that another of its
-        reads or writes touches. `deadlock`: operators wait for each other in a circle.
+        has yet to read. `overlap`: an operator with `restrict` writes bytes that it also reads, or
+        that two of its writes have in common. `deadlock`: operators wait for each other in a
+        circle.
     operators: the names of the operators at fault. For a race, the operator that is launched first
         comes first. A deadlock lists the operators of the circle, and an overlap lists one
         operator. `HOST` stands for the host, which reads outputs.
-    buffer, begin, end: the bytes that both operators touch, from `begin` up to but without `end`.
-        For `overwritten` the first operator writes over these bytes. For `overlap` one operator
-        touches them twice. A deadlock has no buffer.
+    buffer, begin, end: the bytes that both operators touch, from `begin` to just before `end`. In
+        an `overwritten` fault, the first operator writes over these bytes. In an `overlap`, one
+        operator touches them twice. A deadlock has no buffer.
     wait: the missing wait, as (the operator that waits, the operator it waits for). None if no wait
         can remove the fault.
     text: the fault and its remedy in one sentence.
@@ -57,9 +58,10 @@ class Report:
     Attributes
     ----------
     program: the program that was checked.
-    faults: the faults, one for each pair of operators and kind; empty for a safe program. Faults
-        are ordered by the later operator of the pair. Ties: faults about a tensor that both
-        operators access come first, and then the fault with the earlier first operator.
+    faults: the faults; empty for a safe program. Two operators have at most one fault of each kind.
+        Faults are ordered by the later operator of the two. Of faults with the same later operator,
+        those about a tensor that both operators access come first. The others are ordered by the
+        earlier operator.
     """
 
     program: StreamProgram

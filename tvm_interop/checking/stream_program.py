@@ -43,15 +43,15 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     Attributes
     ----------
     buffer: the buffer's name. Different buffers share no bytes.
-    begin, end: the positions of the first byte and of the byte just after the last one. Without
-        `end`, the range goes to the end of the buffer.
+    begin, end: the positions of the first byte and of the byte just after the last one. If `end` is
+        missing, the range goes to the end of the buffer.
     tensor: the name of the tensor that the bytes hold, or hold a part of. A read that names a
         tensor must find the bytes as they were last written under that name. A tensor that no
         operator writes is in memory before the first operator starts. A read without a name accepts
         any bytes. A write without a name overwrites every tensor in the range.
-    share: the index of the operator's share of the bytes, and the number of shares, if several
-        operators write the bytes together. Operators that write different shares do not conflict.
-        None if one operator writes all the bytes.
+    share: None if one operator writes all the bytes. If several operators write the bytes together,
+        each writes a share of them: this is the index of the operator's share, and the number of
+        shares. Operators that write different shares do not conflict.
     """
 
     buffer: str
@@ -62,7 +62,8 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class StreamOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One operator: a kernel, a copy, or, with no reads and writes, an event to wait for.
+    """One operator: a kernel or a copy. An operator without reads and writes is an event to wait
+    for.
 
     Attributes
     ----------
@@ -149,10 +150,10 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         Raises
         ------
         PlanError
-            A name is empty or not text, two operators have the same name, a wait names an operator
-            that is not there, a buffer's size is out of bounds, a range ends before it begins or
-            lies outside its buffer, the index of a share is not below the number of shares, or
-            there are more shares than operators.
+            A name is empty, not text, or that of two operators. Or a wait names an operator that
+            does not exist, or a buffer's size is out of bounds. Or a range ends before it begins,
+            or lies outside its buffer. Or the index of a share is not below the number of shares,
+            or there are more shares than operators.
         """
         names = [op.name for op in self.operators]
         known = set(names)

@@ -1,4 +1,4 @@
-"""The command line, `tvm-interop`. It takes tvmc's verbs and flags as far as they apply here."""
+"""The command line, `tvm-interop`. It takes tvmc's verbs and flags if they have a meaning here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collects the verbs of the command line, runs one, and turns its errors into exit codes."""
+"""Collects the verbs of the command line, runs one of them, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class _Terminated(BaseException):
 def _ended_by_sigterm() -> Iterator[None]:
     """Let SIGTERM raise `_Terminated`, unless the signal has another handler already.
 
-    Outside the main thread this does nothing, because only that thread may set handlers.
+    Outside the main thread this does nothing, because only the main thread may set handlers.
     """
 
     def end(*_: object) -> None:

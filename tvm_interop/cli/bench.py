@@ -31,11 +31,12 @@ class Row:
     ----------
     stages: the number of stages; 0 if the schedule has none.
     streams: the number of streams.
-    waits: how many times an operator waits for another operator.
+    waits: the number of waits of one operator for another.
     arena_bytes: the size of the memory for intermediate tensors, in bytes.
-    search_us: how long the scheduler ran, in microseconds.
+    search_us: the time that the scheduler took, in microseconds.
     median_us: the median latency, in microseconds.
-    ratio: the median over the median of sequential execution; below 1, the schedule is faster.
+    ratio: the median divided by the median of sequential execution; below 1, the schedule is
+        faster.
     """
 
     scheduler: str
@@ -70,8 +71,8 @@ def compare(
     """Compare schedulers on one model, by runs that take turns.
 
     Each round runs each schedule once, in a new random order. Sequential execution takes part
-    twice. The difference between its two medians is the noise. A smaller difference between
-    schedules means nothing.
+    twice. The difference between its two medians is the noise. If two schedules differ by less than
+    the noise, neither is faster.
     """
     from ..compiler.api import Compilation, CompileOptions
 

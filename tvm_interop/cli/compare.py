@@ -47,10 +47,10 @@ def compare_artifacts(
 ) -> None:
     """Say which operators, kernels and stages of two artifacts differ, and measure each difference.
 
-    For each difference, only the operators concerned run. The versions of the two artifacts take
-    turns in rounds. At the end the whole artifacts run. Each ratio is the time of the second
-    artifact over the time of the first artifact. Below 1, the second artifact is faster. The ratio
-    is beyond noise if its 90% interval lies outside of 0.99 to 1.01.
+    For each difference, only the operators that differ run, as in the first artifact and as in the
+    second, in turns. At the end the whole artifacts run. Each ratio is the time of the second
+    artifact divided by the time of the first artifact. Below 1, the second artifact is faster. The
+    ratio is beyond noise if its 90% interval lies outside of 0.99 to 1.01.
 
     An artifact holds machine code, which runs with all your rights. Use --no-measure for artifacts
     whose origin you do not know.

@@ -82,9 +82,9 @@ def compile_model(
     The schedule is measured against sequential execution. If the schedule is not faster, the
     artifact runs sequentially, and a line of the output says so.
 
-    --time-budget limits the time of all these steps. When the time is over, the artifact gets the
-    best schedule found so far. The output and the artifact's manifest list the steps that were left
-    out.
+    --time-budget limits the time of the whole compilation. When the time is over, the artifact gets
+    the best schedule found so far. The output and the artifact's manifest list the steps that were
+    left out.
     """
     import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact
@@ -149,15 +149,17 @@ def read_schedule(path: Path) -> Schedule:
 
 
 def _given_line(artifact: Artifact, given: Schedule, name: str) -> str:
-    """A line that describes the schedule given with `--schedule`, and says whether it is used."""
+    """A line that describes the schedule given with `--schedule`, and says whether the artifact
+    runs it.
+    """
     stages = f"{len(given.stages)} stages on " if given.stages else ""
     checked = artifact.manifest.speed_check
     if checked is not None and checked.shipped == "sequential":
-        ships = "it does not ship, and sequential execution ships instead:"
+        ships = "it was not found faster, so the artifact runs sequentially:"
     elif artifact.schedule.scheduler == "sequential" and artifact.manifest.not_tried:
-        ships = "its speed was not checked in time, and sequential execution ships instead:"
+        ships = "its speed was not checked in time, so the artifact runs sequentially:"
     else:
-        ships = "it ships:"
+        ships = "the artifact runs it:"
     return f"`{name}` has {stages}{given.num_streams} streams; {ships}"
 
 
@@ -193,7 +195,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
 
 
 def _not_tried(artifact: Artifact) -> list[str]:
-    """The steps that were left out for lack of time, for any of the shapes."""
+    """The steps that were left out for lack of time, in the compilation of any of the shapes."""
     each = (told for one in (artifact, *artifact.others) for told in one.manifest.not_tried)
     return list(dict.fromkeys(each))
 
@@ -213,9 +215,11 @@ def _precision(artifact: Artifact) -> dict[str, object]:
 
 
 def _products(artifact: Artifact) -> list[tuple[str, int]]:
-    """The number of convolutions and matrix products for each type of number that they multiply.
+    """The numbers of convolutions and matrix products, by the type of the numbers that they
+    multiply.
 
-    The most frequent type comes first. The parts of a divided operator count as one operator.
+    The most frequent type of number comes first. The parts of a divided operator count as one
+    operator.
     """
     wholes: dict[str, str] = {
         op.whole: op.description.dtype

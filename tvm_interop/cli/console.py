@@ -31,7 +31,7 @@ TERMINATED = 143
 def help_of(verb: Callable[..., object]) -> str:
     """Return the docstring of a verb with each paragraph on one line.
 
-    The lines are then wrapped to the width of the terminal.
+    The terminal's width can then decide where lines break.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def note(message: str) -> None:
 
 
 def note_warning(message: Warning | str, *_: object) -> None:
-    """Print a warning of Python on standard error, in place of `warnings.showwarning`.
+    """Print a warning of Python on standard error; this function replaces `warnings.showwarning`.
 
     Python would also print the line of source code that raised the warning. That line says nothing
     to a user of the command line.
@@ -76,8 +76,9 @@ def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None
     from ..machine.kernel_libraries import TVM, provider_names, why_missing
 
     if wanted is not None and device == "cuda":
-        # The note says that TVM's kernels run instead of the library's. On a GPU, they do not
-        # replace a library that the user named (see `CudaBackend`).
+        # The note says that TVM's kernels run instead of the library's. That would be wrong for a
+        # library that the user named for a GPU: TVM's kernels do not replace it (see
+        # `CudaBackend`).
         return
     for name in wanted if wanted is not None else provider_names(device):
         why = None if name == TVM else why_missing(name)
@@ -127,7 +128,7 @@ def measuring_bar() -> Iterator[MeasuringProgress]:
 
 
 class _MeasuringBar:
-    """Shows the current step, and how many of its stages are measured already."""
+    """Shows the current step of a compilation, and how many of the step's stages are measured."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -145,7 +146,7 @@ class _MeasuringBar:
 def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on standard error while the `with` block runs.
 
-    The block gets a function. It calls the function with the amount done and the total amount.
+    The block gets a function, which it must call with the amount done and the total amount.
 
     Nothing is shown if standard error is not a terminal.
     """

@@ -89,7 +89,7 @@ def import_db(
             taken, given = import_lines(store, file, str(source))
     _tell(
         as_json,
-        f"took over {taken} of {given} records",
+        f"imported {taken} of {given} records",
         {"file": str(source), "taken": taken, "records": given},
     )
 

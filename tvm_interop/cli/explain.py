@@ -91,7 +91,7 @@ def explain_model(
 
 
 def _request(model: Path | str, dims: str | None, operator: str | None) -> dict[str, int] | None:
-    """The sizes of a request of an artifact, as --dim gives them; None for a model."""
+    """The sizes that --dim gives for a request to an artifact; None for a model."""
     from ..explaining.subject import is_artifact
 
     if dims is None or not is_artifact(model):

@@ -1,10 +1,10 @@
 """Sets of command-line options that verbs have in common.
 
-Each set is a dataclass, and a verb takes the set as one parameter. Each field of the class is an
-option: the field's type says how the option is written, and the field's default is the option's
-default. `with_flags` turns the fields of a verb's sets into options. The sets pass the options on
-under the names that `CompileOptions` and `compile` use. A test checks that all of them agree on
-names and defaults.
+Each set of options is a dataclass, and a verb takes the set as one parameter. Each field of the
+class is an option. The field's type says how the option is written, and the field's default is the
+option's default. `with_flags` turns the fields of a verb's sets into options. The sets pass the
+options on under the names that `CompileOptions` and `compile` use. A test checks that the sets and
+these two agree on names and defaults.
 """
 
 from __future__ import annotations
@@ -71,12 +71,16 @@ class SearchFlags(Flags):
 
 @dataclass(frozen=True)
 class SearchTimeFlags(Flags):
-    """The option that limits the time to measure, for verbs that only search for a schedule."""
+    """The option that limits the time for measurements, for verbs that only search for a
+    schedule.
+    """
 
     time_budget: options.SearchTime = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The option under the schedulers' name for it; an empty dict if it was not given."""
+        """The value of the option, by the schedulers' name for it; empty if the option was not
+        given.
+        """
         return {} if self.time_budget is None else {"time_budget_s": self.time_budget}
 
 
@@ -148,8 +152,8 @@ class CompileFlags(KernelFlags):
 def with_flags(verb: _F) -> _F:
     """Turn each field of a verb's `Flags` parameters into an option of its own.
 
-    The new function takes the fields in place of the `Flags` parameter. When called, it builds the
-    `Flags` object from them and passes it to the verb.
+    Return a function whose parameters are the fields, instead of the `Flags` object. When called,
+    it builds this object from the fields and passes it to the verb.
     """
     hints = get_type_hints(verb, include_extras=True)
     parameters: list[inspect.Parameter] = []

@@ -26,7 +26,7 @@ class FillMode(str, enum.Enum):
 
 @dataclass(frozen=True)
 class InputFlags(Flags):
-    """Where the contents of the inputs come from."""
+    """The options that say where the contents of the inputs come from."""
 
     inputs: Annotated[
         Path | None,
@@ -77,7 +77,7 @@ def read_inputs(path: Path) -> dict[str, np.ndarray]:
 def complete_inputs(
     path: Path, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-    """Read the arrays in `path`, one for each input.
+    """Read the arrays in the file `path`. There must be one for each input.
 
     Raises
     ------
@@ -107,7 +107,8 @@ def filled_inputs(
     def fill(shape: tuple[int, ...], dtype: str) -> np.ndarray:
         if fill_mode is FillMode.ones:
             return np.ones(shape, dtype)
-        # Integers may be indices. Random ones could be out of range, and zeros never are.
+        # Integers are zeros, because they may be indices. Random indices could be out of range, and
+        # 0 never is.
         if fill_mode is FillMode.zeros or np.dtype(dtype).kind != "f":
             return np.zeros(shape, dtype)
         return rng.uniform(-1, 1, shape).astype(dtype)

@@ -70,7 +70,7 @@ Artifact = Annotated[
     ),
 ]
 MODEL_SUFFIXES = (".onnx", ".pt2")
-"""The suffixes of model files, for commands that accept an artifact or a model."""
+"""The suffixes of files that count as models, in commands that accept an artifact or a model."""
 ArtifactOrModel = Annotated[
     Path,
     typer.Argument(
@@ -473,7 +473,7 @@ def parse_names(text: str | None) -> tuple[str, ...] | None:
 def read_blocks(path: Path) -> list[list[str]]:
     """Read blocks of operators, each a list of names, from the file that `--blocks` names.
 
-    No stage of a schedule may have operators of two blocks.
+    Schedulers treat each block separately: no stage may have operators of two blocks.
 
     Raises
     ------

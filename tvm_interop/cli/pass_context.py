@@ -40,7 +40,7 @@ def pass_context(
     Raises
     ------
     InputError
-        TVM has no such configuration entry, or the value is not of the entry's type.
+        TVM has no configuration entry of a given name, or a value is not of its entry's type.
     """
     timing = PassTimingInstrument()
     printing = _PrintPrograms(_names(print_before), _names(print_after))
@@ -63,12 +63,13 @@ def pass_context(
 
 
 def read_config(entries: Sequence[str]) -> dict[str, Any]:
-    """Parse `NAME=VALUE` entries of TVM's pass configuration; values get the types TVM wants.
+    """Parse `NAME=VALUE` entries of TVM's pass configuration. Convert values to the types of the
+    entries.
 
     Raises
     ------
     InputError
-        TVM has no such entry, or the value is not of the entry's type.
+        TVM has no configuration entry of a given name, or a value is not of its entry's type.
     """
     known = {str(name): str(about["type"]) for name, about in _known_config().items()}
     return dict(_read_entry(entry, known) for entry in entries)
@@ -124,7 +125,7 @@ class _PrintPrograms:
             print(f"# after {info.name}\n{mod.script()}", file=sys.stderr)
 
     def tell_unknown(self) -> None:
-        """Print the selected names for which no pass ran."""
+        """Print those of the given names for which no pass ran."""
         for name in sorted((self.before | self.after) - self.seen):
             ran = ", ".join(sorted(self.seen))
             print(

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from ..perf.contestant import Contestant, Load
 
 AGAIN = " (again)"
-"""The suffix for the name of the artifact's second process, which measures the noise."""
+"""A suffix to the artifact's name for its second process, which serves to measure the noise."""
 _PEERS = {"onnxruntime": (".onnx",), "openvino": (".onnx",), "torch": (".pt2",)}
-"""The other engines, and the suffixes of the model files that each runs."""
+"""The engines besides this package, each with the suffixes of the model files that it can run."""
 _PANEL = "Other engines"
 
 
 @dataclass(frozen=True)
 class PeerFlags(Flags):
-    """The other engines to measure, and the model files that they run."""
+    """The options for engines besides this package: which to measure, and on which model files."""
 
     against: Annotated[
         str | None,
@@ -237,7 +237,8 @@ def _arrivals(text: str) -> Literal["poisson", "uniform"]:
 
 
 def _peers(text: str | None, originals: Sequence[Path]) -> tuple[list[Contestant], dict[str, str]]:
-    """The other engines that take part, and the reason for each engine that is left out.
+    """The engines that are measured beside the artifact, and the reason for each engine that is
+    left out.
 
     Parameters
     ----------
@@ -247,7 +248,7 @@ def _peers(text: str | None, originals: Sequence[Path]) -> tuple[list[Contestant
     Raises
     ------
     InputError
-        There is no such engine or file, or only one of `--against` and `--model` was given.
+        An engine or a file does not exist, or only one of `--against` and `--model` was given.
     """
     from ..perf.contestant import Contestant
     from ..perf.engines import Engine, OnnxRuntime, OpenVino, TorchProgram

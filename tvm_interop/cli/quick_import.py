@@ -9,7 +9,7 @@ import sys
 def import_tvm(model: str = "") -> None:
     """Import TVM, and keep it from importing PyTorch unless `model` is a .pt2 file.
 
-    This function does nothing if TVM, tvm-ffi or PyTorch is imported already.
+    If TVM, tvm-ffi or PyTorch is imported already, do nothing.
     """
     if not model.endswith(".pt2"):
         _import_without_torch("tvm")
@@ -23,7 +23,7 @@ def import_tvm_ffi() -> None:
 def _import_without_torch(module: str) -> None:
     """Import `module`, and keep it from importing PyTorch, which would take a second.
 
-    Code that runs later can still import PyTorch.
+    Only this import is kept from importing PyTorch. Code that runs later can import it.
     """
     if not {"torch", "tvm", "tvm_ffi"}.isdisjoint(sys.modules):
         return

@@ -92,7 +92,7 @@ class WhereFlags(Flags):
 
 @dataclass(frozen=True)
 class ReportFlags(Flags):
-    """The options that say what is printed or written after a run: outputs, times, a profile."""
+    """The options that say what a run prints or writes: outputs, times, or a profile."""
 
     outputs: Annotated[
         Path | None, typer.Option("-o", "--outputs", help="An .npz file to write the outputs to.")
@@ -174,7 +174,8 @@ class ModelFlags(Flags):
     def compiled(self, source: Source, path: Path) -> Artifact:
         """Compile the model at `path`, or find its artifact from an earlier run.
 
-        An artifact is found again if the model and the options for compiling are the same.
+        The artifact of an earlier run is used if the model and the options for compiling are the
+        same.
         """
         from ..session.compiled_once import compiled_once
 
@@ -184,7 +185,8 @@ class ModelFlags(Flags):
             return compiled_once(source, {"progress": progress, **given}, shapes)
 
     def refuse(self, path: Path) -> None:
-        """Refuse the options for compiling, because `path` is an artifact: it is compiled already.
+        """Refuse the options for compiling, because `path` is an artifact, which is already
+        compiled.
 
         Raises
         ------
@@ -234,7 +236,8 @@ def run_model(
     _check_device(where.device, "cuda" if artifact.is_for_gpus else "cpu")
     if server is None:
         _note_idle_cores(artifact)
-        artifact.from_elsewhere = False  # Do not warn of idle cores twice.
+        # The note on idle cores was just printed, so suppress the warning that says the same.
+        artifact.from_elsewhere = False
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     cost = artifact.cost_of(module.sizes) if module.sizes else None

@@ -75,7 +75,7 @@ Threads = Annotated[
 
 @dataclass(frozen=True)
 class ServerFlags(Flags):
-    """The options of a server, under the names that `Server` has for them."""
+    """The options of a server, under the names of the parameters of `Server`."""
 
     host: Annotated[
         str | None,
@@ -213,8 +213,8 @@ def serve_models(
     log_to_stderr(_LEVELS[log_level])
     code = served.run()
     if code:
-        # A run has not ended, and may never end. A normal exit would wait for the run's thread, so
-        # the process exits at once.
+        # Some run has not ended, and may never end. A normal exit would wait for the thread of this
+        # run, so the process exits at once.
         sys.stderr.flush()
         os._exit(code)
     return code
@@ -223,8 +223,8 @@ def serve_models(
 def _token(config: Path | None, token_file: Path | None) -> dict[str, Any]:
     """The token that clients must send, as an option of `Server`.
 
-    The option `--token-file` wins over the configuration file. The configuration file wins over the
-    environment variable.
+    The token comes from the option `--token-file` if it is given, or else from the configuration
+    file, or else from the environment variable.
     """
     from ..serving.server.config import ServerConfig, read_config
 

@@ -160,12 +160,12 @@ def shapes_of(
 ) -> dict[str, tuple[int, ...]] | None:
     """The shapes of inputs that `--input-shapes` and `--dim` give; None if neither is given.
 
-    `--input-shapes` wins if both give the shape of one input.
+    If both give the shape of an input, `--input-shapes` decides.
 
     Raises
     ------
     InputError
-        An option cannot be parsed, or the model has no such dimension.
+        An option cannot be parsed, or it names a dimension that the model does not have.
     """
     given = parse_input_shapes(input_shapes)
     return given if dims is None else {**shapes_by_dims(model, dims), **(given or {})}

@@ -79,7 +79,7 @@ def show(
     """Draw the schedules of one or more artifacts, and when each operator really ran.
 
     Each artifact runs several times, with zeros for inputs. The drawing shows the fastest run,
-    because slower runs also show what else the machine did.
+    because other programs have delayed slower runs.
 
     An artifact holds machine code, which runs with all your rights. Use --no-run for an artifact
     whose origin you do not know.
@@ -126,10 +126,10 @@ def _tell(records: list[Record]) -> None:
 def _recorded(
     artifact: Artifact, title: str, runs: int, request: Mapping[str, int] | None
 ) -> Record:
-    """Record what is drawn: the plan that runs `request`, and when its operators ran.
+    """Record what will be drawn: the plan that runs `request`, and when its operators ran.
 
-    Without a request the first plan is recorded. If `runs` is 0, nothing runs, and the record holds
-    the plan alone.
+    Without a request the first plan is recorded. If `runs` is 0, nothing runs, and the record has
+    no times.
     """
     from ..viz.record import planned, record
 
@@ -179,8 +179,8 @@ def _format_of(output: Path | None) -> Format:
 def _titles(models: list[Path]) -> list[str]:
     """A title for each artifact: the name of its file, without the suffix.
 
-    If two files have the same name, the titles are whole paths. If a file is given twice, the
-    paths are also numbered.
+    If two files have the same name, the titles are whole paths. If one file is given twice, the
+    titles also have numbers.
     """
     names = [path.stem for path in models]
     if len(set(names)) < len(names):

@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
 
 _NEEDED = 0.99
-"""A schedule ships if it takes less than this share of sequential execution's time, at a
-significance level of 5%. See `docs/speed_check.rst`."""
+"""An artifact runs the schedule if it takes less than this fraction of sequential execution's time,
+at a significance level of 5%. See `docs/speed_check.rst`."""
 
 
 def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None:
     """A line that compares the schedule with sequential execution.
 
-    The line also says which of the two the artifact runs.
+    The line also says whether the artifact runs the schedule or runs sequentially.
 
     The result is None if the artifact has no speed check.
 

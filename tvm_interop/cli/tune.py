@@ -153,7 +153,7 @@ def tune_model(
 def _own(folder: Path) -> Path:
     """Check that no other user could have written to `folder`, and return it.
 
-    `folder` is the default folder for trials of kernels, which the user has not named.
+    `folder` is the default folder for trials of kernels, because the user has named none.
 
     Raises
     ------
@@ -213,7 +213,7 @@ class Tuning:
         self.display = display
 
     def run(self, search: ActiveSearch) -> None:
-        """Write the best schedule known from earlier calls, then search to the end."""
+        """Write the best schedule that is known from earlier calls, then search to the end."""
         self._search = search
         self._write(search.best())
         self._write(search.run())
@@ -234,7 +234,7 @@ class Tuning:
 class Display:
     """Shows a progress bar of measured stages with the best latency so far.
 
-    A line for each finished round is printed above the bar.
+    When a round is finished, a line about it is printed above the bar.
     """
 
     def __init__(self, bar: Progress, limit: int | None, quiet: bool) -> None:
@@ -246,7 +246,9 @@ class Display:
         self._searching = False
 
     def measuring(self, stages_done: int, stages_total: int) -> None:
-        """Update the bar. Called while a batch of stages is measured, with counts of the batch."""
+        """Update the bar. Called while a batch of stages is measured, with the number of stages
+        measured so far and the number of all stages in the batch.
+        """
         if not self._searching:
             self._bar.update(self._task, completed=stages_done, total=stages_total)
             return

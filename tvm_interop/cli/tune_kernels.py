@@ -29,12 +29,12 @@ def tune_kernels(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Search for faster kernels, and print the results, also after Ctrl-C.
+    """Search for faster kernels, and print the results, even if Ctrl-C stops the search.
 
     Parameters
     ----------
     folder: where trials are kept.
-    max_trials: the most trials of all kernels together, earlier trials in `folder` included; None
+    max_trials: the most trials of all kernels together, including earlier trials in `folder`; None
         for the default.
     time_budget_s: how long to search, in seconds; None for no limit.
 
@@ -74,7 +74,9 @@ def tune_kernels(
 
 
 class _Bar:
-    """Shows a progress bar of trials, and a ratio: the kernels' best over their default latency."""
+    """Shows a progress bar of trials, and the kernels' best latency divided by their default
+    latency.
+    """
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar

@@ -22,8 +22,8 @@ def annotate(
 
     Parameters
     ----------
-    merge_check: the check of operators that were merged in the module; None if no operators were
-        merged. The check becomes an attribute too.
+    merge_check: the comparison of merged operators with the operators that they replaced; None if
+        none were merged. This comparison becomes an attribute too.
     """
     attributes = {_SCHEDULE: schedule.to_json()}
     if merge_check is not None:
@@ -35,9 +35,10 @@ def annotate(
 
 
 def annotated_schedule(module: Any, function: str = "main") -> Schedule | None:
-    """The schedule that `function` has as an attribute.
+    """The schedule that is stored as an attribute of `function`.
 
-    None if there is no such attribute or function, or if `module` is not a Relax module.
+    Return None if `module` is not a Relax module, or if it has no function of this name with a
+    schedule.
 
     Raises
     ------
@@ -49,7 +50,8 @@ def annotated_schedule(module: Any, function: str = "main") -> Schedule | None:
 
 
 def annotated_merge_check(module: Any, function: str = "main") -> MergeCheck | None:
-    """The check of merged operators that `function` has as an attribute; None if it has none.
+    """The comparison of merged operators with the operators that they replaced, which is stored as
+    an attribute of `function`; None if nothing is stored.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Defines `compile`, which turns a model into an artifact.
 
-Its steps are: lower the model, measure its operators, schedule them, plan the run, check the speed,
-and write the file.
+The function `compile` lowers the model, measures its operators, schedules them, plans the run,
+checks the speed, and writes the file.
 """
 
 from __future__ import annotations
@@ -97,25 +97,25 @@ def compile(
     out: where to write the artifact; None writes no file.
     schedule: use this schedule instead of running a scheduler.
     input_shapes: shapes of inputs that the model leaves open; several mappings make several plans.
-    batch_sizes: sizes of the first dimension, for a server that joins requests.
+    batch_sizes: sizes of the first dimension, for a server that joins requests into batches.
     streams: how many streams run side by side; by default one for each core on a CPU. On a GPU the
-        scheduler `opara` opens as many as its algorithm asks for, unless this number bounds it.
+        scheduler `opara` by default opens as many as its algorithm asks for.
     threads: threads of each stream's kernels on a CPU; by default streams share the cores evenly.
     latency: a latency model, `learned`, or the name of a GPU; by default latencies are measured.
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
-    keep_slower: use the schedule even if sequential execution is faster.
-    progress: called with the number of stages measured, and of stages to be measured.
+    keep_slower: whether the artifact runs the schedule even if sequential execution is faster.
+    progress: called with the number of stages measured so far and the number of all stages.
     providers: sources of kernels: `tvm`, `onednn`, `cudnn`, `cublaslt`; by default all installed.
     archs: architectures of GPUs to compile kernels for, such as `sm_90`.
     tuning_records: folder of records that `tvm-interop tune --kernels` wrote.
-    stream_priorities: on a GPU, give high priority to the stream with the longest chain.
-    allow_tf32: on a GPU, let libraries round factors to TF32, which has 10 bits of fraction.
+    stream_priorities: on a GPU, prefer the stream with the longest chain of operators.
+    allow_tf32: on a GPU, let libraries round factors of products to TF32 (10 fraction bits).
     link: the link between two GPUs, if latencies are not measured.
     precision: `f32`, `bf16`, or `auto`, which takes bf16 if its error is at most `max_error`.
     keep_f32: with bf16, names or kinds of operators that stay in float32.
-    max_error: the largest error that `auto` allows, as a fraction of the float32 outputs' norm.
+    max_error: the largest error for `precision="auto"`, relative to the outputs' norm.
     inputs: with bf16, the inputs to measure the error on; by default random numbers.
-    fresh: reuse nothing that an earlier compilation kept.
+    fresh: build kernels and choose the schedule anew, even if an earlier compilation kept them.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
     options: `time_budget`, in seconds; `shapes`, ranges such as `{"batch": (1, 32)}`, or sizes;
         `most_sizes`; `fallback`; `winograd`; `like`; a scheduler's options.
@@ -213,9 +213,9 @@ def compile(
 
 
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
-    """Yield a pair for each entry of `each`: the options to compile for its shapes, and the entry.
+    """Yield pairs: the options to compile for the shapes in an entry of `each`, and the entry.
 
-    The options limit the time for these shapes to an equal share of the time that is left.
+    Each model may take an equal fraction of the compilation time that is left.
     """
     budget = options.budget
     for i, shapes in enumerate(each):
@@ -247,8 +247,8 @@ def _compilation(
 
     Returns
     -------
-    The compilation; the error of bf16, None if the compilation is in f32; and a text with the
-    precision that `auto` chose and the reason, None if `precision` is not `auto`.
+    First, the compilation. Second, the error of bf16; None in f32. Third, a text with the precision
+    that `auto` chose and the reason; None if `precision` is not `auto`.
     """
     if precision == "f32":
         return new_compilation(model, options, shapes), None, None
@@ -297,8 +297,8 @@ def _compile_one(
 
     Parameters
     ----------
-    chosen: the schedule to use; None runs the scheduler. The artifact runs sequentially if there is
-        no time to check the schedule's speed.
+    chosen: the schedule to use; None runs the scheduler. If there is no time to check the
+        schedule's speed, the artifact runs sequentially.
     options: options of the scheduler.
     """
     budget = compilation.options.budget
@@ -324,8 +324,8 @@ def _compile_one(
     chosen.validate(compilation.graph)
     checked = None if keep_slower else measured
     wants_check = checked is None and not keep_slower and _is_concurrent(chosen, compilation)
-    # If the latencies were not measured on this machine, the schedule may be for a GPU that this
-    # machine lacks. A schedule that cannot run on this machine is used unchecked.
+    # A schedule from latencies of another machine may be for a GPU that this machine lacks. It
+    # cannot run here, so it is used without a speed check.
     if wants_check and ("prices" not in chosen.stats or compilation.can_check_speed(chosen)):
         if compilation.time_for_schedule.is_spent:
             budget.leave_out("the speed check, so the model runs sequentially")
@@ -345,7 +345,7 @@ def _scheduled(
     latency: LatencyModel | str | None,
     options: Mapping[str, Any],
 ) -> Schedule:
-    """Run the scheduler; the schedule is sequential if there is no time for the scheduler."""
+    """Run the scheduler. If there is no time for that, return the sequential schedule."""
     budget = compilation.options.budget
     options_of(scheduler)  # Refuses an unknown scheduler.
     if scheduler == "sequential" or not budget.measures_nothing:
@@ -391,7 +391,7 @@ def new_compilation(
     options: CompileOptions | None = None,
     input_shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Compilation:
-    """Make a `Compilation`, and check that its tuning records, if any, are of this model.
+    """Make a `Compilation`. If there are tuning records, check that they are for this model.
 
     Raises
     ------
@@ -404,9 +404,9 @@ def new_compilation(
 
 
 def _require_tuning_records(compilation: Compilation) -> None:
-    """Check that the tuning records, if there are any, are of this model.
+    """Check that at least one tuning record, if there are any, is for a kernel of this model.
 
-    `Compilation` does not check this itself, because it also compiles modules with merged
+    `Compilation` does not check tuning records itself, because it also compiles modules with merged
     operators, and there may be no records of their kernels.
 
     Raises

@@ -58,12 +58,12 @@ class Kernels:
 
         Parameters
         ----------
-        module: the kernels, before `schedule`.
-        target: TVM's target; it becomes part of the hashes.
+        module: the kernels before the pass `schedule` has run.
+        target: TVM's target; the kernels' hashes depend on it.
         build: compiles kernels into a shared library at a path.
-        write_out: the pass that runs last, because TVM's analyses cannot read kernels after it.
-        kept: where built libraries are kept for later compilations; None keeps none.
-        progress: called when the kernels are built.
+        write_out: the pass that runs last. TVM cannot analyse kernels after this pass.
+        kept: the cache in which built libraries are kept for later compilations; None for no cache.
+        progress: called with a message when the kernels are built.
         checker: checks the compiled kernels; None for a GPU, whose kernels are not checked.
         schedule: the pass that schedules each kernel by itself; by default the kernels are
             scheduled already.
@@ -79,9 +79,9 @@ class Kernels:
         self._write_out = write_out
 
     def only(self, names: Collection[str]) -> Kernels:
-        """Return only those of the kernels whose names are in `names`.
+        """Return only the kernels whose names are in `names`.
 
-        The other kernels are not scheduled for the result.
+        Kernels with other names are not scheduled.
         """
         made = Kernels(
             _only(self._module, names),
@@ -131,7 +131,7 @@ class Kernels:
 
     @cached_property
     def checked(self) -> CheckedKernels:
-        """The library that the artifact gets, with the result of the checks.
+        """The kernel library for the artifact, and the result of checking its kernels.
 
         A kernel that is wrong is built again without a schedule. Some kernels stay unchecked: large
         kernels, kernels that this machine's CPU cannot run, and all kernels for a GPU.
@@ -183,12 +183,13 @@ class Lowered(ABC):
 
     Attributes
     ----------
-    import_anew: imports the model again and returns the Relax module before lowering. The module is
-        not kept, because it would hold a second copy of many weights.
+    import_anew: imports the model again and returns the Relax module as it was before lowering.
+        That module is not kept, because it would hold a second copy of many weights.
     module: the Relax module of fused kernels, before they are scheduled.
     program: the operators, each with the kernel that was chosen for it. Large operators are divided
         into parts.
-    on_tvm_alone: the same operators before any is divided, all with TVM's kernels.
+    on_tvm_alone: the same operators, all with TVM's kernels, before any operator is divided into
+        parts.
     kernels: TVM's kernels for `program` and `on_tvm_alone`.
     streams: the number of streams.
     threads: the number of threads that the kernels of each stream may use.
@@ -203,8 +204,8 @@ class Lowered(ABC):
     threads: int
 
     def with_choice(self: _L, give: Callable[[Program], Program]) -> _L:
-        """Let libraries run some operators of `program`. Keep only the TVM kernels that the other
-        operators use.
+        """Let kernel libraries run some operators of `program`. Keep TVM's kernels only for the
+        other operators.
 
         Parameters
         ----------
@@ -233,7 +234,7 @@ class Lowered(ABC):
         return None
 
     def most_streams(self, scheduler: str) -> int | None:
-        """The most streams that `scheduler` may use; None if it may open any number of streams."""
+        """The largest number of streams that `scheduler` may use; None for no limit."""
         return self.streams
 
     @abstractmethod
@@ -251,8 +252,8 @@ class Lowered(ABC):
 
         Parameters
         ----------
-        op_us: called only if needed. It returns the latency of each operator alone, by name, in
-            microseconds, or None if latencies are unknown.
+        op_us: called only if needed. It returns the latency in microseconds of each operator when
+            it runs alone, by name. It returns None if latencies are unknown.
         """
 
     @abstractmethod
@@ -315,8 +316,8 @@ class Backend(Protocol):
     device: the kind of device that kernels run on.
     providers: the names of the providers whose kernels an operator may get.
     clock: times several executors on the device against each other.
-    prices_by_name: whether a schedule may use latencies from a device description or the database,
-        which the caller selects by a name.
+    prices_by_name: whether the caller may name a device description or the database as the source
+        of a schedule's latencies.
     keeps_choices: whether later compilations may reuse the schedule that this compilation chose.
     counts_cores: whether operators run on the cores of this machine's CPU. `explain` supports only
         such devices.
@@ -380,7 +381,7 @@ class Backend(Protocol):
     def why_not_compared(self) -> str | None:
         """The reason why this machine cannot compare results of kernels; None if it can.
 
-        It cannot compare them if it cannot run kernels for the target.
+        A machine that cannot run kernels for the target cannot compare their results.
         """
         ...
 

@@ -16,7 +16,7 @@ def backend_for(options: CompileOptions) -> Backend:
     Raises
     ------
     DeviceError, InputError
-        There is no such device, or it does not support an option.
+        The target names an unknown device, or the device does not support an option.
     """
     return CudaBackend(options) if is_cuda(options.target) else CpuBackend(options)
 
@@ -29,6 +29,6 @@ def why_not_in_bf16(options: CompileOptions) -> str | None:
 def can_fill_up(options: CompileOptions) -> bool:
     """Whether inputs of a run on the target can be filled up (padded) to a larger compiled size.
 
-    So far this works only on CPUs.
+    So far inputs can be filled up only on CPUs.
     """
     return not is_cuda(options.target)

@@ -25,12 +25,13 @@ def with_kernels(
     *,
     winograd: bool,
 ) -> Program:
-    """Give each operator of `program` the kernel that was chosen for the operator of its name.
+    """Give each operator of `program` the kernel that `kernels` has for an operator of this name.
 
-    If there is none, or if its library cannot run the operator at these shapes, the operator gets
-    the kernel of the first library that can run it, or TVM's if that is usually the faster one
-    (see `is_usually_tvms`). A tensor has a blocked layout if it had one,
-    and if every operator that touches it can work with this layout.
+    `kernels` may lack the operator, or its library may be unable to run the operator at the shapes
+    of `program`. Then the operator gets the kernel of the first library that can run it, or TVM's
+    kernel if that is usually the faster one (see `is_usually_tvms`). A tensor gets a blocked layout
+    if it has one in `kernels`, and every operator that reads or writes it can work with this
+    layout.
 
     Parameters
     ----------
@@ -62,14 +63,14 @@ def with_kernels(
 
 
 def _blocked(kernels: ChosenKernels, program: Program, library: str, blocked: Layout) -> set[int]:
-    """The values that get a blocked layout, because they had one and can have it here."""
+    """The values that have a blocked layout in `kernels` and can have it in `program` too."""
     had = {
         program.storage_of(op.outputs[0])
         for op in program.operators
         if op.name in kernels.chosen and kernels.chosen[op.name].is_blocked
     }
     found = had & blockable_for(library, program, blocked)
-    # An element-wise operator works on tensors of one layout.
+    # All tensors of an element-wise operator must have the same layout.
     alike = of_any_layout(program, block_of(blocked))
     groups = [{program.storage_of(v) for v in images_of(program.operators[i])} for i in alike]
     while plain := {v for roots in groups if roots - found for v in roots & found}:

@@ -38,7 +38,9 @@ from .time_budget import TimeBudget
 _LOG = logging.getLogger("tvm_interop")
 _KIND = "checked"
 _VERSION = "2"
-"""Part of the keys of remembered verdicts. Increase it when the checks change."""
+"""Version of the checks, which is part of the keys under which their results are kept. Increase it
+when the checks change, so that older results are no longer used.
+"""
 
 _right: set[str] = set()
 """The keys of the kernels that this process found to be right."""
@@ -55,14 +57,13 @@ class CheckedKernels(NamedTuple):
 class KernelChecker:
     """Checks TVM's scheduled kernels for a CPU against the same kernels before scheduling.
 
-    Only good verdicts are remembered. This process remembers each kernel that it found to be right.
-    A whole library without faults is remembered on disk, beside the kept libraries, for later
-    processes.
+    Only good results are kept. This process keeps in memory each kernel that it found to be right.
+    If all kernels of a library are right, this result is also kept on disk for later processes.
 
     Attributes
     ----------
     as_written: the kernels before scheduling.
-    parameters: the types of each kernel's inputs and of its outputs, by the kernel's name.
+    parameters: the types of each kernel's inputs and outputs, by the kernel's name.
     target: the TVM target that the kernels are compiled for.
     libraries: the checker of library kernels for the same model.
     budget: the time of the compilation. A kernel that cannot be checked in time is used unchecked.
@@ -85,7 +86,7 @@ class KernelChecker:
     ) -> CheckedKernels:
         """Check the kernels, and return the library for the artifact.
 
-        The result also counts the kernels that `libraries` has checked.
+        The result also counts the library kernels that `libraries` has checked.
 
         Parameters
         ----------
@@ -93,7 +94,7 @@ class KernelChecker:
         written_out: the kernels as they were handed to LLVM.
         hashes: the hashes of the kernels in `written_out`, by name.
         code: the bytes of the library that was built from `written_out`.
-        kept: where verdicts are remembered from one process to the next; None for nowhere.
+        kept: the cache on disk that keeps results of checks for later processes; None for no cache.
 
         Raises
         ------
@@ -126,8 +127,8 @@ class KernelChecker:
             )
         before = kernel_hashes(self.as_written)
         alike = {name: f"{before[name]}:{digest}" for name, digest in hashes.items()}
-        # The machine code depends not only on a kernel's own code, but also on versions and
-        # options, which `context` names.
+        # A kernel's machine code also depends on versions and options, so `context`, which names
+        # them, is part of the key.
         context = kernels_key({}) + (_SHORTER if self._were_checked else "")
         key = json.dumps([_VERSION, context, sorted(alike.values())])
         if self.budget.measures_nothing:
@@ -162,7 +163,7 @@ class KernelChecker:
                 fault,
             )
         plain = self._built_plainly(written_out, faults)
-        # A verdict on a kernel without a schedule is not remembered, because `keys` identify the
+        # The result for a kernel without a schedule is not kept, because `keys` identify the
         # scheduled kernels.
         still = self._faults({name: keys[name] for name in faults}, None, plain)
         for name, fault in still.items():
@@ -186,8 +187,8 @@ class KernelChecker:
 
         Returns
         -------
-        What is wrong with each kernel at fault, by name, and the names of the kernels that were not
-        checked in time. A kernel that is equal to a checked kernel counts as checked.
+        First, the fault of each wrong kernel, by its name. Second, the names of the kernels that
+        were not checked in time. A kernel that is equal to a checked kernel counts as checked.
         """
         alike: dict[str, list[str]] = {}
         for name, key in keys.items():
@@ -223,9 +224,11 @@ class KernelChecker:
         return nbytes > _MOST_BYTES or self._operations[name] > _MOST
 
     def _kinds(self, name: str) -> Sequence[Kind]:
-        """The kinds of numbers that a kernel is tried on; empty for all that suit it.
+        """The kinds of input numbers that a kernel is checked with; empty for all kinds that suit
+        it.
 
-        Large kernels that were checked at other shapes are not tried on special numbers again.
+        Special numbers are NaN, infinities and the like. A large kernel that was checked at other
+        shapes is not tried on special numbers again.
         """
         is_long = self._operations[name] > LONG
         return ("ordinary", "small") if self._were_checked and is_long else ()
@@ -245,14 +248,15 @@ class KernelChecker:
         code: bytes,
         count: Count | None = None,
     ) -> dict[str, str]:
-        """Find what is wrong with each kernel at fault, by name. Equal kernels run only once.
+        """Find the fault of each wrong kernel, by the kernel's name. Equal kernels run only once.
 
         Parameters
         ----------
         keys: the keys of the kernels to check, by name. Equal kernels have equal keys.
         scheduled: the kernels after scheduling; None for kernels that have no schedule.
         code: the bytes of the library with the kernels to check.
-        count: called with the number of kernels that are checked.
+        count: called with the number of kernels that are checked so far and with the number of all
+            kernels.
         """
         alike: dict[str, list[str]] = {}
         for name, key in keys.items():
@@ -287,9 +291,9 @@ class KernelChecker:
         faults, not_evaluated = found_by(reference)
         for name, defect in not_evaluated.items():
             _LOG.warning(_NOT_EVALUATED, name, defect)
-        # NumPy's functions have special cases of their own. So a kernel that differs from NumPy is
-        # compared again, with a plain build of the same kernel. The kernel is at fault only if it
-        # also differs from the plain build.
+        # NumPy's functions treat some numbers in their own way. So a kernel that differs from NumPy
+        # is compared again, with an unoptimised build of the same kernel. The kernel is at fault
+        # only if it also differs from that build.
         suspects = [name for name in faults if isinstance(reference[name], NumpyKernel)]
         again = [*suspects, *not_evaluated]
         if again:
@@ -317,7 +321,7 @@ class KernelChecker:
         ----------
         with_loops: the scheduled kernels, by name. A reference with more than `_LONG` operations is
             built from its scheduled kernel.
-        by_numpy: False uses plain builds for all kernels.
+        by_numpy: if False, all references are plain builds, and none is NumPy's version.
         """
         found: dict[str, Any] = {}
         to_build: dict[Any, tirx.PrimFunc] = {}
@@ -362,7 +366,8 @@ def _counted_from(before: int, total: int, count: Count | None) -> Count | None:
 
 
 _SHORTER = "checked at other shapes"
-"""Part of the keys of verdicts for which large kernels were not tried on special numbers."""
+"""Marks the keys of checks in which large kernels were not tried on special numbers (such as NaN).
+"""
 _NO_TIME = "the time budget left no time for it"
 _NOT_EVALUATED = (
     "NumPy cannot evaluate kernel `%s`, which is checked against a plain build instead; please "

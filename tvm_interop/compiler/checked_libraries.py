@@ -1,4 +1,4 @@
-"""Checks the kernels that libraries have for a model, and replaces kernels that are wrong.
+"""Checks the kernels that kernel libraries offer for a model's operators, and replaces wrong ones.
 
 Each kernel is compared with the NumPy version of TVM's kernel for the same operator. If a library's
 kernel is wrong, TVM's kernel runs the operator instead.
@@ -34,22 +34,27 @@ from .time_budget import LIBRARIES_SHARE, TimeBudget
 _LOG = logging.getLogger("tvm_interop")
 _KIND = "checked library"
 _VERSION = "1"
-"""Part of the keys of remembered verdicts. Increase it when the checks change."""
+"""Version of the checks, which is part of the keys under which their results are kept. Increase it
+when the checks change, so that older results are no longer used.
+"""
 _KINDS: tuple[Kind, ...] = ("ordinary", "denormal", "large")
 """The kinds of input numbers that each kernel is checked with."""
 
 _right: set[str] = set()
 """The keys of the kernels that this process found to be right."""
 _not_evaluated: set[str] = set()
-"""The keys of the kernels that this process could not check, because their reference failed."""
+"""The keys of the kernels that this process could not check, because NumPy could not compute the
+results to compare with.
+"""
 
 
 @dataclass(frozen=True)
 class FencedLibraryKernel:
-    """A kernel of a library, wrapped so that it runs on plain tensors between guard pages.
+    """A library's kernel, wrapped so that it runs on row-major tensors with guard pages around
+    them.
 
-    Tensors are converted to the layouts that the kernel works in, and back. The guard pages show
-    whether the kernel touches memory outside of its tensors.
+    Tensors are converted to the layouts that the kernel works in, and back. Guard pages may not be
+    accessed, so they show whether the kernel accesses memory outside of its tensors.
 
     Attributes
     ----------
@@ -91,7 +96,7 @@ class FencedLibraryKernel:
 
 
 def _laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Convert a plain tensor to `layout`. Zeros fill up the last block of channels."""
+    """Convert a row-major tensor to `layout`. Zeros fill up the last block of channels."""
     if layout == "plain":
         return array
     batch, channels, height, width = array.shape
@@ -109,11 +114,11 @@ class LibraryChecker:
 
     Attributes
     ----------
-    as_written: TVM's kernels of the same operators, before any schedule.
-    kept: where verdicts are remembered from one process to the next; None for nowhere.
+    as_written: TVM's kernels of the program's operators, before any schedule.
+    kept: the cache on disk that keeps results of checks for later processes; None for no cache.
     budget: the time of the compilation. A kernel that cannot be checked in time is used unchecked.
     like: the kernels that were chosen for the model at other shapes; None if kernels are chosen
-        anew. Large kernels that were checked there are not checked again.
+        anew. Large kernels that were checked at the other shapes are not checked again.
     checked: the number of library kernels of the last program that were checked. Equal kernels
         count once.
     late: the number of library kernels of the last program that could not be checked in time.
@@ -218,9 +223,9 @@ class LibraryChecker:
     def _kernel(self, program: Program, op: Operator) -> Checked | None:
         """The library kernel of an operator, prepared for the check.
 
-        The kernel's name holds everything that decides what the kernel computes. The result is None
-        if TVM runs the operator, if the operator computes nothing, or if NumPy has no reference.
-        Operators are checked before they are divided into parts.
+        The kernel's name holds everything on which its results depend. Return None if TVM runs the
+        operator, if the operator computes nothing, or if NumPy cannot compute it. Operators are
+        checked before they are divided into parts.
         """
         if op.library is None or op.description is None or not op.description.computes:
             return None
@@ -251,7 +256,7 @@ class LibraryChecker:
         return self._references[kernel]
 
     def results_of(self, kernel: str) -> ReferenceResults:
-        """The results that the reference of this kernel has given so far, kept for later checks."""
+        """The results that this kernel's reference has computed so far, kept for later checks."""
         return self._results.setdefault(kernel, ReferenceResults(self._room))
 
     def forget_results(self) -> None:

@@ -50,7 +50,7 @@ class Compilation:
     ----------
     module: the Relax module of fused kernels, before they are scheduled.
     program: the model's operators and tensors.
-    streams, threads: the number of streams, and of threads for the kernels of each stream.
+    streams, threads: the number of streams, and of threads that each stream's kernels use.
     graph: the dependencies between the operators.
     """
 
@@ -72,7 +72,7 @@ class Compilation:
         UnsupportedModelError, InputError
             The model cannot be imported, or an input's shape is not known.
         DeviceError
-            There is no such device, or it does not support the options.
+            The target names an unknown device, or the device does not support the options.
         """
         self.options = options or CompileOptions()
         self.backend = backend_for(self.options)
@@ -110,9 +110,9 @@ class Compilation:
 
     @cached_property
     def traits(self) -> list[OperatorTraits]:
-        """The traits of each operator, such as its FLOPs, the bytes it moves, and its demand.
+        """The traits of each operator: its FLOPs, the bytes it moves, and the resources it needs.
 
-        For a GPU, demands are read from the compiled kernels, so the kernels are compiled first.
+        For a GPU, resources are read from the compiled kernels, so the kernels are compiled first.
 
         Raises
         ------
@@ -149,13 +149,13 @@ class Compilation:
         Parameters
         ----------
         scheduler: one of `schedulers()`.
-        latency: the latency model. The default is the latency model of the compilation's options,
-            or else measurements on this machine if the scheduler needs latencies. `learned`
-            predicts most latencies (see `FewMeasurements`). For a GPU, `latency` may also be the
-            name of a device description (see `latency.described.DEVICES`), `database`, or
-            `database:NAME`. Nothing is measured then, and `stats["prices"]` names the source.
-            If there is no GPU and no latency is given, a scheduler that needs latencies gets the
-            latencies in the database.
+        latency: the latency model. The default is the one in the compilation's options, or else
+            measurements on this machine if the scheduler needs latencies. `learned` predicts most
+            latencies (see `FewMeasurements`). For a GPU, `latency` may also be the name of a device
+            description (see `latency.described.DEVICES`), `database`, or `database:NAME`. With such
+            a name nothing is measured, and `stats["prices"]` names the source. If there is no GPU
+            and no latency is given, a scheduler that needs latencies gets the latencies in the
+            database.
         options: options of the scheduler; with `learned`, also those of the search. The
             compilation adds options that the scheduler takes and that were not given: streams,
             tensors, traits of operators, and how to measure.
@@ -163,7 +163,7 @@ class Compilation:
         Raises
         ------
         OutOfTimeError
-            The compilation's time is over before each operator was measured alone.
+            The compilation's time is over before every operator has been measured alone.
         """
         by_name = self.backend.prices_by_name
         source = price_source(latency, self.options.latency, scheduler, prices_by_name=by_name)
@@ -195,7 +195,7 @@ class Compilation:
         options: dict[str, Any],
         known: Mapping[str, Callable[[], Any]] | None = None,
     ) -> Schedule:
-        """Run a scheduler. Options that the caller left out come from the compilation, if known.
+        """Run a scheduler. Options that the caller left out come from `known`, if it has them.
 
         Parameters
         ----------
@@ -225,8 +225,9 @@ class Compilation:
                 scheduler, self.measured_latency, self.program, self.time_for_schedule
             )
         known: dict[str, Callable[[], Any]] = {
-            "gpus": lambda: 1,  # For more GPUs, copies between them would have to be measured.
-            # The window is the most operators that may start together on a GPU, one on each stream.
+            # Only one GPU, because copies between several GPUs would have to be measured.
+            "gpus": lambda: 1,
+            # The window is how many operators may start together on a GPU, one on each stream.
             "window": lambda: min(self.streams, 2),
             "baseline": self.sequential,
             "parts": self.program.parts,
@@ -238,7 +239,7 @@ class Compilation:
     def _schedule_unmeasured(
         self, scheduler: str, options: dict[str, Any], missing: DeviceError
     ) -> Schedule:
-        """Schedule without latencies, or from the database if the scheduler needs latencies.
+        """Schedule without latencies, or with the database's if the scheduler needs latencies.
 
         Parameters
         ----------
@@ -247,7 +248,7 @@ class Compilation:
         try:
             return self._run(scheduler, None, options)
         except NoLatencyError:
-            pass  # Try the database instead.
+            pass  # The scheduler needs latencies: try the database.
         try:
             return self._schedule_by_name(scheduler, DATABASE, options)
         except InputError as error:
@@ -275,9 +276,9 @@ class Compilation:
         return missing is None
 
     def farm_latency(self, address: ServerAddress, **options: Any) -> MeasuredLatency:
-        """Make the latency model that measures stages on servers of TVM's RPC.
+        """Make the latency model that measures stages on remote machines, by TVM's RPC.
 
-        The latency model takes all free servers. Its method `close` gives them back.
+        The latency model reserves all free servers. Its method `close` releases them.
 
         Parameters
         ----------
@@ -287,7 +288,7 @@ class Compilation:
         Raises
         ------
         DeviceError
-            There is no such tracker, or no free server that has our runtime.
+            The tracker cannot be reached, or no free server has the runtime of this package.
         InputError
             An operator's kernel is not TVM's.
         """
@@ -298,7 +299,7 @@ class Compilation:
         return self._lowered.latency_by(timer, self.program, self._store, self.options.progress)
 
     def search(self, latency: MeasuredLatency | None = None, **options: Any) -> ActiveSearch:
-        """Prepare a search by IOS that predicts the latency of most stages and measures few.
+        """Prepare IOS's search for a schedule with few measurements: most latencies are predicted.
 
         Call `run` of the result to search.
 
@@ -319,13 +320,13 @@ class Compilation:
 
     @cached_property
     def merges(self) -> OperatorMerges:
-        """The sets of operators that could be merged. All parts of an operator are in one set."""
+        """Sets of operators that could be merged. All parts of an operator are in one set."""
         return self.merges_among([op.whole or op.name for op in self.program.operators])
 
     def merges_among(self, names: Sequence[str]) -> OperatorMerges:
         """Find out which operators could be merged, from their names (see `OperatorMerges`).
 
-        The result refers to each operator by its index in `names`.
+        The result gives each operator as its index in `names`.
         """
         return OperatorMerges(self._lowered.import_anew(), names)
 
@@ -371,7 +372,7 @@ class Compilation:
         return self._merged.realized(schedule)
 
     def merge_check(self, schedule: Schedule) -> MergeCheck:
-        """Compare the merged operators of a schedule with those that they replace.
+        """Compare the merged operators of a schedule with the operators that they replace.
 
         Raises
         ------
@@ -396,8 +397,8 @@ class Compilation:
         """
         if merged_stages(schedule):
             raise ScheduleError(
-                "the schedule merges operators, and in this compilation they are separate; plan "
-                "the compilation and the schedule that `realized` returns"
+                "the schedule merges operators, but they are separate in this compilation; use the "
+                "compilation and the schedule that `realized` returns"
             )
         return self._lowered.plan(self.program, schedule, self._op_us)
 
@@ -415,7 +416,7 @@ class Compilation:
             return None
 
     def offers(self, name: str, *, measure: bool = True) -> tuple[Offer, ...]:
-        """The kernel that each provider offers for an undivided operator, on row-major tensors.
+        """The kernels that providers offer for an undivided operator on row-major tensors.
 
         Parameters
         ----------
@@ -426,7 +427,7 @@ class Compilation:
         Raises
         ------
         GraphError
-            There is no such operator.
+            The model has no operator `name`.
         """
         return offers_for(self.backend, self._lowered, self._store, name, measure)
 
@@ -439,7 +440,7 @@ class Compilation:
         return one_after_another(self.program, self.streams)
 
     def measure(self, schedules: Sequence[Schedule]) -> Iterator[npt.NDArray[np.float64]]:
-        """Run schedules against each other in rounds, without end.
+        """Run schedules in turns, in rounds, until the caller stops the iteration.
 
         Yields
         ------
@@ -452,10 +453,10 @@ class Compilation:
         yield from interleaved_rounds(executors, self.backend.clock)
 
     def check_speed(self, schedule: Schedule, rough: bool = False) -> SpeedCheck:
-        """Run `schedule` and sequential execution against each other, interleaved.
+        """Compare the speed of `schedule` and of sequential execution in interleaved runs.
 
         Each round measures sequential execution twice, and the difference between the two
-        measurements is noise. The schedule passes if it is faster by more than 1%, at a
+        measurements is noise. The schedule passes the check if it is faster by more than 1%, at a
         significance level of 5% (see `scheduling.paired_rounds`). `check_rounds` explains `rough`.
         """
         sequential = self.sequential()
@@ -468,7 +469,7 @@ class Compilation:
         speed_check: SpeedCheck | None = None,
         precision: Precision | None = None,
     ) -> Artifact:
-        """Make the artifact with `schedule`, or with sequential execution if `speed_check` says so.
+        """Make the artifact, which runs `schedule`, or sequentially if `speed_check` says so.
 
         Parameters
         ----------

@@ -60,7 +60,7 @@ class LoweredForCpu(Lowered):
 
     Attributes
     ----------
-    libraries: the checker of the kernels that libraries have for the model.
+    libraries: the checker of the kernels that kernel libraries offer for the model's operators.
     tensors: the tensors that all timers of the model's stages share.
     """
 
@@ -84,7 +84,9 @@ class LoweredForCpu(Lowered):
         schedule: Schedule,
         op_us: Callable[[], dict[str, float] | None],
     ) -> Plan:
-        """Make a plan. A single stream gets all threads, unless operators are divided."""
+        """Make a plan. If the schedule has a single stream and no operator is divided into parts,
+        this stream gets all threads.
+        """
         shares_out = schedule.num_streams == 1 and not program.is_divided
         threads = self.streams * self.threads if shares_out else self.threads
         return make_plan(program, schedule, threads, self.kernels.parallel)
@@ -146,8 +148,8 @@ class CpuBackend:
         measures = self._options.like is None and not self._options.budget.measures_nothing
         ships_all = self._options.fallback or measures
         if self._options.budget.is_limited and ships_all:
-            # Build the kernels before the remaining time is divided among the steps, so that no
-            # step spends its share on the build.
+            # Build the kernels first. The steps below each get a fraction of the remaining time, so
+            # no step must spend its fraction on the build.
             lowered.kernels.build()
         if any(name != TVM for name in self.providers):
             # Always measure on one thread, so that the choice of kernels does not depend on the
@@ -226,7 +228,7 @@ class CpuBackend:
             )
         tell(self._options.progress, "lowering the model to kernels")
         module = lower(imported)
-        del imported  # Free the weights that lowering has replaced by new weights.
+        del imported  # Free the imported weights that lowering has replaced by new weights.
         program = concat_in_place(parts_in_place(extract(module)))
         check_fits(program, input_shapes or {})
         as_written = program.kernels
@@ -234,7 +236,8 @@ class CpuBackend:
             apply_tuned: Any = TunedSchedule(self._options.tuning_records, self.target)
             program.kernels = apply_tuned(program.kernels)
         for v, array in program.weights.items():
-            program.weights[v] = aligned_copy(array)  # All instances share this copy.
+            # All instances share this one copy of the weights.
+            program.weights[v] = aligned_copy(array)
         cores = _native.num_threads()
         streams = positive("streams", self._options.streams, cores)
         threads = positive("threads", self._options.threads, max(cores // streams, 1))
@@ -251,8 +254,8 @@ class CpuBackend:
                 module, self.target, path, count=counter(progress), linker=linker
             ),
             write_out,
-            # The key of a kept library names this machine's compiler, but not the cross compiler.
-            # So libraries that a cross compiler linked are not kept.
+            # Kept libraries are found by a key that names this machine's compiler, but not the
+            # cross compiler. So libraries that a cross compiler linked are not kept.
             kept if self._options.cross_compiler is None else None,
             progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker, budget),
@@ -285,7 +288,7 @@ class CpuBackend:
 
 
 def _blocked_layout(providers: Sequence[str], target: Any) -> Layout:
-    """The blocked layout, of 8 or 16 channels, that suits `target` and the first kernel library."""
+    """The blocked layout (of 8 or 16 channels) that suits `target` and the first kernel library."""
     wide_here, wide_there = (_WIDE in f for f in (host_features(), target_features(target)))
     if wide_here == wide_there:
         return blocked_layout(next(name for name in providers if name != TVM))
@@ -293,11 +296,11 @@ def _blocked_layout(providers: Sequence[str], target: Any) -> Layout:
 
 
 _WIDE = "avx512bw"
-"""The feature of CPUs whose vectors hold 16 numbers."""
+"""The CPU feature, by LLVM's name, with which a vector holds 16 numbers of float32."""
 
 
 def _parameters(program: Program) -> dict[str, tuple[list[str], list[str]]]:
-    """The types of each kernel's inputs and of its outputs, by the kernel's name."""
+    """The types of each kernel's inputs and outputs, by the kernel's name."""
 
     def types(values: Sequence[int]) -> list[str]:
         return [program.values[v].dtype for v in values]

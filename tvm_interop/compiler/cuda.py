@@ -59,16 +59,19 @@ from .time_budget import CHOICE_SHARE
 _LOG = logging.getLogger("tvm_interop")
 
 _MOST_STREAMS = 8
-"""The largest default number of streams. The kernels of a few streams fill the GPU, so more streams
-would hardly ever run at once."""
+"""The largest default number of streams. The kernels of a few streams use the whole GPU, so with
+more streams hardly more kernels run at once.
+"""
 _DEVICE = "cuda:0"
 _UNFOLDED = frozenset({"opara"})
-"""Schedulers that open as many streams as their algorithm asks for, unless the caller bounds the
-number. The paper on Opara credits a part of its gain to its many streams."""
+"""Schedulers that open as many streams as their algorithm asks for, unless the caller limits the
+number. `opara` is one of them, because its paper says that a part of its gain comes from many
+streams.
+"""
 
 
 class _BuildForCuda:
-    """Compiles kernels for some architectures, and stores the resources of a GPU that the kernels
+    """Compiles kernels for some architectures, and stores which resources of a GPU the kernels
     need.
 
     Attributes
@@ -103,8 +106,8 @@ class LoweredForCuda(Lowered):
 
     @property
     def gpu_kernels(self) -> dict[str, GpuKernel]:
-        """The resources of a GPU that each of TVM's kernels needs, by name. Compiled kernels say
-        what they need, so the kernels are compiled first.
+        """The resources of a GPU that each of TVM's kernels needs, by name. The resources are read
+        from compiled kernels, so the kernels are compiled first.
 
         Raises
         ------
@@ -134,7 +137,7 @@ class LoweredForCuda(Lowered):
         return gpu_traits(program, self.gpu_kernels, demands_arch(self.build.demands))
 
     def gpu_demand(self, program: Program, op: int) -> GpuDemand | None:
-        """The resources that operator `op` needs on the newest architecture; None if not known.
+        """The resources that operator `op` needs on the newest GPU architecture; None if not known.
 
         Only the kernel of this operator is compiled.
 
@@ -152,7 +155,7 @@ class LoweredForCuda(Lowered):
         return gpu_demand_of(gpu_traits(program, self._compiled_so_far(), arch)[op], arch)
 
     def most_streams(self, scheduler: str) -> int | None:
-        """The most streams that `scheduler` may use; None if it may open any number of streams."""
+        """The largest number of streams that `scheduler` may use; None for no limit."""
         return self.options.streams if scheduler in _UNFOLDED else self.streams
 
     def stage_timer(self, program: Program, streams: int, threads: int) -> CudaStageTimer:
@@ -167,7 +170,8 @@ class LoweredForCuda(Lowered):
     ) -> Plan:
         """Make a plan for GPU 0, or for the GPUs that the schedule names.
 
-        With stream priorities, the longest chain of operators is found as if copies took no time.
+        Stream priorities depend on the longest chain of operators. This chain is found as if copies
+        between GPUs took no time.
         """
         plan = make_plan(program, schedule, device=_DEVICE)
         if not self.options.stream_priorities or len(plan.streams) == 1:
@@ -183,7 +187,7 @@ class LoweredForCuda(Lowered):
         missing = _why_not_run(plan)
         if missing is not None:
             raise DeviceError(
-                f"a schedule's speed is checked on a GPU: {missing}; `keep_slower` uses the "
+                f"a schedule's speed is checked on a GPU: {missing}; give `keep_slower` to use the "
                 "schedule unchecked"
             ) from missing
         return CudaInstance(plan, self.kernels.loaded, self.program.weights)
@@ -193,10 +197,10 @@ class CudaBackend:
     """Compiles for NVIDIA GPUs. Only measuring needs a GPU; compiling does not.
 
     If this machine has a GPU, each operator gets the kernel that is measured to be the fastest,
-    TVM's or a library's. By default all libraries that load take part. Without a GPU kernels cannot
-    be measured. In that case TVM's kernels run the whole model by default, and each library that is
-    named runs whatever it can. Libraries also run whatever they can if `tvm` is not among the
-    providers.
+    TVM's or a library's. By default all kernel libraries that this machine can load take part.
+    Without a GPU kernels cannot be measured. Then TVM's kernels run the whole model by default. A
+    library that the providers name runs every operator that it can run. Libraries also run every
+    operator that they can run if `tvm` is not among the providers.
 
     Attributes
     ----------
@@ -219,7 +223,7 @@ class CudaBackend:
         InputError
             An option is for a CPU.
         DeviceError
-            There is no such architecture; or this machine has a GPU and lacks a library that was
+            An architecture does not exist, or this machine has a GPU but not a library that was
             named.
         """
         _refuse_options_for_cpus(options)
@@ -247,8 +251,8 @@ class CudaBackend:
         program = lowered.program
         has_libraries = any(name != TVM for name in self.providers)
         if has_libraries and TVM in self.providers and self._can_measure:
-            # Measure on one stream, whatever the number of streams will be, so that all schedules
-            # run the same kernels.
+            # Always measure on one stream, so that the choice of kernels does not depend on the
+            # number of streams. Then all schedules run the same kernels.
             budget = self._options.budget.share(CHOICE_SHARE)
 
             def latency_of(program: Program) -> MeasuredLatency:
@@ -300,7 +304,9 @@ class CudaBackend:
         return None
 
     def why_not_run(self, plan: Plan) -> DeviceError | None:
-        """The error to raise if a GPU of the plan or TVM's CUDA runtime is missing, else None."""
+        """The error to raise if a GPU of the plan or TVM's CUDA runtime is missing; None if all are
+        there.
+        """
         return _why_not_run(plan)
 
     def why_not_compared(self) -> str | None:
@@ -320,7 +326,7 @@ class CudaBackend:
 def is_cuda(target: Any) -> bool:
     """Whether a target is an NVIDIA GPU. False for an invalid target."""
     try:
-        # `Target("cuda")` would ask the GPU for its architecture, so compare the text first.
+        # Compare the text first, because `Target("cuda")` would ask the GPU for its architecture.
         return target == "cuda" or bool(tvm.target.Target(target).kind.name == "cuda")
     # TVM may raise any error for an invalid target. `CpuBackend` then reports what is wrong.
     except Exception:
@@ -372,7 +378,7 @@ def _providers(options: CompileOptions) -> tuple[tuple[str, ...], bool]:
     Raises
     ------
     DeviceError
-        This machine has a GPU and lacks a library that was named.
+        This machine has a GPU but not a library that was named.
     """
     wanted = tuple(dict.fromkeys(options.providers or ()))
     check_provider_names(wanted, "cuda")

@@ -1,4 +1,4 @@
-"""Runs schedulers with learned latencies: few stages are measured, and the others are predicted."""
+"""Runs schedulers with learned latencies: few stages are measured, and all others are predicted."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .time_budget import TimeBudget
 from .timed_search import search_limits, searched_in_time
 
 _IOS_SHARE = 0.4
-"""The share of `auto`'s time that the search by IOS gets.
+"""The scheduler `auto` spends this fraction of its time on a search by IOS.
 
-The measurements of this search train the predictions.
+The search measures stages, and `auto` learns from them to predict other latencies.
 """
 _AUTO_S = 60.0
 """Seconds for `auto` if its option `time_budget_s` is not given."""
@@ -54,9 +54,9 @@ class FewMeasurements:
     def schedule(self, scheduler: str, options: Mapping[str, Any]) -> Schedule:
         """Run a scheduler.
 
-        `ios` and `auto` have a search of their own (`ActiveSearch`), which measures the stages
-        that decide which schedule is best. `auto` learns from the measurements of this search, and
-        then runs all its schedulers with predictions of the stages that are not measured. At the
+        `ios` runs the search `ActiveSearch`, which measures the stages that decide about the best
+        schedule. `auto` first runs the same search to get measurements to learn from. Then it runs
+        all its schedulers, with predicted latencies for the stages that are not measured. At the
         end it measures the stages of the schedule that it chose. All other schedulers run as
         `search_with_few` explains.
 
@@ -68,7 +68,7 @@ class FewMeasurements:
 
         Raises
         ------
-        OutOfTimeError: the time is over before the operators alone are measured.
+        OutOfTimeError: the time is over before every operator has been measured alone.
         ScheduleError, InputError: an option does not exist, or its value is not valid.
         """
         if scheduler == "ios":
@@ -92,7 +92,9 @@ class FewMeasurements:
         )
 
     def _auto(self, options: dict[str, Any]) -> Schedule:
-        """Learn by a search for IOS's schedule, then let `auto` try all schedulers."""
+        """Measure stages in a search for IOS's schedule, learn from them, then let `auto` try all
+        schedulers.
+        """
         own = set(options_of("auto"))
         seconds = options.pop("time_budget_s", _AUTO_S)
         check_numbers(time_budget_s=seconds)

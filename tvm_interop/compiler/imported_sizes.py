@@ -1,4 +1,4 @@
-"""Imports a model for several sizes, and checks the numbers that the model computes from them."""
+"""Imports a model for several sizes, and checks the numbers that it computes from the sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from .needed_memory import check_fits
 from .row_ranges import RowRange
 
 _MOST_SIZES = 1024
-"""The largest number of pairs of sizes that are tried. If there are more, some are left out."""
+"""The largest number of pairs of sizes that are tried. If there are more pairs, some are left out.
+"""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shapes of inputs, by name."""
@@ -44,7 +45,8 @@ class Imported:
         self._seen: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = {}
 
     def lowered(self, shapes: Shapes, sizes: tuple[int, ...]) -> Program:
-        """The lowered model for inputs of these shapes, whose dimensions have these sizes.
+        """Lower the model for inputs of the given shapes. The dimensions in them have the given
+        sizes.
 
         Raises
         ------
@@ -70,18 +72,18 @@ class Imported:
         return made
 
     def check_sizes(self, chosen: RowRange) -> dict[int, str]:
-        """Check that the numbers that the model computes from the sizes grow evenly within the
-        ranges: by the same amount for each further row (see `frontend.size_values`).
+        """Check the numbers that the model computes from the sizes. Within a range, such a number
+        must grow by the same amount whenever the size grows by 1 (see `frontend.size_values`).
 
         Returns
         -------
-        For each dimension, by its number: how the model treats a size of 1 differently from larger
-            sizes.
+        For each dimension, by its number, a text that says how the model treats a size of 1
+            differently from larger sizes.
 
         Raises
         ------
         RowsDependError
-            A number does not grow evenly; the text names the node.
+            A number does not grow by the same amount each time; the text names the node.
         InputError
             The model was converted from a program that was not exported for a size in a range.
         """
@@ -103,19 +105,19 @@ class Imported:
         return self._followed(chosen.dimensions, _all_sizes(ends))
 
     def why_not_joined(self, shapes: Mapping[int, Shapes]) -> str | None:
-        """How the model treats a batch differently from each row alone; None if there is no
-        difference.
+        """In which way the model treats a batch differently from each row alone; None if it does
+        not.
 
-        A server joins requests with any number of rows, even fewer than the smallest compiled size.
-        So sizes of 1 and 2 rows are compared too, if the model can be imported for them, and if a
-        program of `torch.export` was exported for them.
+        A server may join requests of any number of rows, even fewer than the smallest compiled
+        size. So the sizes 1 and 2 are compared too, if the model can be imported for them. A
+        program of `torch.export` must also have been exported for them.
 
         Parameters
         ----------
         shapes: the shapes of the inputs by batch size.
         """
         if not may_be_onnx(self._model):
-            return None  # The numbers that come from sizes can be traced only in an ONNX model.
+            return None  # Only an ONNX model shows which numbers are computed from sizes.
         for size, given in shapes.items():
             if (size,) not in self._seen:
                 self._import(given, (size,))
@@ -134,7 +136,8 @@ class Imported:
             }  # fmt: skip
             try:
                 self._import(given, (size,))
-            except (UnsupportedModelError, InputError):  # A program may not run for this size.
+            # A program of `torch.export` may not run for this size.
+            except (UnsupportedModelError, InputError):
                 continue
             least = min(least, size)
         try:
@@ -169,8 +172,8 @@ def _samples(ends: tuple[int, int]) -> list[int]:
 def _all_sizes(ends: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
     """All sizes that a run may have.
 
-    Two ranges may have more than `_MOST_SIZES` pairs of sizes. The result then has only some of
-    the pairs: those in which at least one size is near an end of its range, and random pairs.
+    Two ranges may have more than `_MOST_SIZES` pairs of sizes. The result then has only some of the
+    pairs: random pairs, and pairs in which at least one size is near an end of its range.
     """
     every = [range(least, most + 1) for least, most in ends]
     if len(every) == 1 or math.prod(map(len, every)) <= _MOST_SIZES:

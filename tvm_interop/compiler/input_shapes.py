@@ -33,7 +33,7 @@ def shapes_to_compile(
     input_shapes: Shapes | Sequence[Shapes] | None,
     batch_sizes: Sequence[int] | None,
 ) -> list[dict[str, tuple[int, ...]]]:
-    """The input shapes to compile for: one mapping from names to shapes for each model."""
+    """The input shapes to compile for: for each model, a mapping from input names to shapes."""
     each = list_of_shapes(input_shapes)
     if batch_sizes is None:
         return each
@@ -67,7 +67,7 @@ def list_of_shapes(
 
 
 def _whole(shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """These shapes, as tuples of whole numbers."""
+    """Convert shapes to tuples of whole numbers, and refuse shapes that are not whole numbers."""
     found = {}
     for name, shape in shapes.items():
         try:
@@ -102,8 +102,8 @@ def refuse_fixed_batch(
     if size is None or not error.node:
         return
     given = list_of_shapes(input_shapes)[0]
-    # Try the shapes as exported, and also batch size 1, because the model may leave the batch size
-    # open.
+    # Try to import the model with its own shapes, and also with batch size 1, because the model may
+    # leave the batch size open.
     if _imports(model, given) or _imports(model, batch_shapes(model, given, 1)):
         raise InputError(
             f"the model cannot be compiled for a batch of {size}: node {error.node}, or a constant "
@@ -144,16 +144,16 @@ def _counted_in_words(artifact: Artifact) -> str:
     plan = artifact.plan
     names = [plan.values[plan.outputs[each.output]].name for each in artifact.manifest.counted]
     listed = ", ".join(f"`{name}`" for name in names)
-    return f"the size of its output {listed} depends on numbers"
+    return f"the size of its output {listed} depends on computed values"
 
 
 def mark_ranges(artifact: Artifact, row_sizes: RowSizes) -> None:
-    """Record in the manifest that the artifact's shapes stand for ranges.
+    """Record in the manifest that the artifact was compiled for ranges of sizes.
 
     Raises
     ------
     CannotFillUpError
-        The shape of an input or output does not grow along one dimension for each range.
+        For some range, there is an input or output that does not grow along exactly one dimension.
     """
     if artifact.manifest.counted:
         why = f"the model cannot be compiled for ranges: {_counted_in_words(artifact)}"

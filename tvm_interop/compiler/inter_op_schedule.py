@@ -17,11 +17,12 @@ class InterOpSchedule:
 
     The resulting module is lowered to fused kernels, and has the schedule as an attribute of
     `main`. `tvm_interop.compile` uses this schedule. Stock TVM ignores the attribute, and runs the
-    operators one after the other with the same results. `ios-merge` and `ios-both` also merge
-    operators in the module. The merged operators are compared with the operators that they replace,
-    and the module has the result of the comparison.
+    operators one after the other with the same results. The schedulers `ios-merge` and `ios-both`
+    also merge operators in the module. The merged operators are compared with the operators that
+    they replace, and the result is stored in the module.
 
-    TVM accepts no PassContext options of other projects, so the constructor takes the options.
+    The options are arguments of the constructor, because TVM's PassContext accepts no options of
+    other projects.
 
     Parameters
     ----------

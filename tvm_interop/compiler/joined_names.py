@@ -1,10 +1,10 @@
 """Finds the dimensions that have several names but one size.
 
-Exporters may give each input of a model names of its own, so the length of a sequence is
-`input_ids_len` in one input and `mask_len` in another. If the model can be imported where both
-lengths are equal, but not where they differ, they are one dimension, and get one range. Which names
-are joined decides only which sizes a run may have. The proofs about these sizes do not depend on
-the joining.
+Exporters may name the dimensions of each input separately. Then the length of a sequence is
+`input_ids_len` in one input and `mask_len` in another. If the model can be imported with equal
+lengths, but not with different lengths, the two names mean one dimension, which gets one range.
+Which names are joined decides only which sizes a run may have. The proofs about these sizes do not
+depend on the joining.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ..frontend.open_dimensions import axes_by_name, shapes_of_dims
 _LOG = logging.getLogger("tvm_interop")
 _LEAST = 3
 """To test whether two names mean one dimension, one name gets this size or a larger size, and the
-other name gets 1 less.
+other name gets a size that is smaller by 1.
 
 Size 1 would prove nothing, because a tensor of size 1 is broadcast to any other size.
 """
 
 
 class JoinedNames(NamedTuple):
-    """The ranges of dimensions, and the names that stand for another dimension.
+    """The ranges of dimensions, and the names that mean the same dimension as another name.
 
     Attributes
     ----------
     wide: the least and the greatest size, by the name of the dimension.
-    joined: for each name that has the size of another dimension, the name of that dimension.
+    joined: for each name that means the same dimension as another name, that other name.
     """
 
     wide: dict[str, tuple[int, int]]
@@ -44,7 +44,8 @@ def joined_names(
 ) -> JoinedNames:
     """Find the names that stand for the same dimension, and join them.
 
-    Two names are tried if they name the same axis of their inputs, such as the second dimension.
+    Two names are tested if they are at the same place in the shapes of their inputs, such as the
+    second dimension.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def joined_names(
     Raises
     ------
     InputError
-        Two names of one dimension have different ranges, or the model has no such dimension.
+        Two names of one dimension have different ranges, or the model lacks a named dimension.
     """
     places = axes_by_name(model)
     leaders: dict[str, str] = {}
@@ -73,12 +74,12 @@ def joined_names(
         return JoinedNames(dict(wide), joined)
     for name, first in leaders.items():
         if _imports(model, {**sizes, name: sizes[first] - 1}):
-            continue  # They may differ.
+            continue  # The two names may have different sizes.
         if name in wide and wide[name] != wide[first]:
             raise InputError(
                 f"`{name}` and `{first}` must have the same size, since the model cannot be "
                 f"imported where they differ, and `shapes` gives `{name}` the range "
-                f"{wide[name]} and `{first}` the range {wide[first]}: give one of them alone"
+                f"{wide[name]} and `{first}` the range {wide[first]}: give only one of them"
             )
         _LOG.info("dimension `%s` must be as large as `%s`, and gets its size", name, first)
         joined[name] = first

@@ -1,4 +1,4 @@
-"""Keeps on disk which schedule was chosen for a model, for later compilations of the same model.
+"""Keeps on disk the schedule that was chosen for a model, for later compilations of the same model.
 
 The key of an entry holds everything that the choice depends on, such as the versions and a digest
 of this package's own code.
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 _CHOICE = "choice"
 _CODE = ("compiler", "execution", "measure", "plan", "program", "scheduling", "latency")
-"""The subpackages whose Python code decides which schedule ships, together with the native
-library."""
+"""The subpackages whose Python code decides which schedule an artifact gets. The native library
+decides too, and is not listed here.
+"""
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,7 +101,7 @@ def choice_is_kept(
 ) -> bool:
     """Whether the choice of a schedule can be kept.
 
-    The choice can be kept if the scheduler is one of this package, the latencies are measured on
+    The choice can be kept if the scheduler belongs to this package, the latencies are measured on
     this machine, and the latency database is a file. Options must be numbers or text, so that the
     key can hold them. The choice of a scheduler that a user registered is not kept, because such a
     scheduler may change without a change of the key.

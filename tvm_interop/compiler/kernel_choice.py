@@ -36,17 +36,18 @@ def choose_kernels(
 ) -> Program:
     """Choose the kernels and the layouts of tensors that take the least time in total.
 
-    Three things are measured: each operator on plain tensors, with TVM's kernel and with each
-    library's kernel; each library's kernel on blocked tensors; and the change of each tensor from
-    one layout to the other. If a library's kernel works with one layout and a tensor has the
-    other, the library reorders the tensor within the kernel. A minimum cut finds the layouts for
-    which the sum of the latencies of all operators is the least (see `cheapest_labels`).
+    Plain tensors are row-major. Three things are measured: each operator on plain tensors, with
+    TVM's kernel and with each library's kernel; each library's kernel on blocked tensors; and the
+    time to change each tensor from one layout to the other. If a library's kernel works with one
+    layout and a tensor has the other, the library reorders the tensor within the kernel. A minimum
+    cut finds the layouts for which the sum of the latencies of all operators is the least (see
+    `cheapest_labels`).
 
     Ties between layouts go to plain tensors. TVM's kernel is chosen only if it is clearly faster
-    than the library's, because a library's kernel can be divided more finely and can take blocked
-    tensors. The choice is made once for a model, not for each schedule. So all its schedules run
-    the same kernels and give the same bits. Operators are measured one after the other, on one
-    thread.
+    than the library's, because a library's kernel can be divided into more parts and can take
+    blocked tensors. Kernels are chosen once for a model, not for each schedule. So all schedules of
+    the model run the same kernels and give the same bits. Operators are measured one after the
+    other, on one thread.
 
     Parameters
     ----------
@@ -73,15 +74,15 @@ def choose_in_time(
     budget: TimeBudget,
     blocked: Layout = "blocked16",
 ) -> Program:
-    """Choose as `choose_kernels` does, or by a plain rule for operators not measured in time.
+    """Choose as `choose_kernels` does; a fixed rule chooses for operators not measured in time.
 
-    By the plain rule, an operator gets the kernel of the first library that can run it. If nothing
+    By the fixed rule, an operator gets the kernel of the first library that can run it. If nothing
     at all is measured, operators of some kinds keep TVM's kernel (see `guessed_on_cpu`).
 
-    A tensor is blocked if all operators that touch it run on that library or are element-wise. If
-    the time ends before all layouts are measured, the rule chooses all layouts. The rule then also
-    chooses the kernels of all operators that touch a blocked tensor, because latencies on plain
-    tensors say little about blocked tensors.
+    A tensor is blocked if all operators that read or write it run on that library or are
+    element-wise. If the time ends before all layouts are measured, the rule chooses all layouts.
+    The rule then also chooses the kernels of all operators that use a blocked tensor, because
+    latencies on plain tensors say little about blocked tensors.
 
     Parameters
     ----------
@@ -103,19 +104,19 @@ def choose_in_time(
 
 
 _CLEARLY_FASTER = 0.95
-"""TVM's kernel is chosen only if its latency is at most this fraction of the library kernel's."""
+"""TVM's kernel is chosen only if its latency divided by the library kernel's is at most this."""
 
 
 _NEVER_US = 1e9
-"""The latency, in microseconds, that is assumed of a kernel that is not worth measuring."""
+"""The latency, in microseconds, that is assumed for a kernel that is not worth measuring."""
 
 
 class _LayoutCosts:
-    """The costs of keeping each tensor plain or blocked.
+    """The costs in microseconds of keeping each tensor row-major (plain) or blocked.
 
     Attributes
     ----------
-    free: the tensors that may be blocked; each is a value with storage of its own.
+    free: the tensors that may have a blocked layout; none is an alias of another tensor.
     equal: pairs of tensors that must have the same layout, because one element-wise operator works
         on both.
     """
@@ -156,14 +157,14 @@ class _LayoutCosts:
         )
 
     def pairs(self) -> list[PairCost]:
-        """The costs of all operators, as a function of the layouts of their tensors."""
+        """The costs of all operators, which depend on the layouts of their tensors."""
         return [cost for i in self._ops for cost in self._costs_of(i)]
 
     def _roots(self, op: int) -> list[int]:
         return [self._program.storage_of(v) for v in images_of(self._program.operators[op])]
 
     def _costs_of(self, i: int) -> Iterable[PairCost]:
-        """The costs of an operator, as a function of the layouts of pairs of its tensors.
+        """The costs of an operator. Each cost depends on the layouts of two of its tensors.
 
         The operator's data and output are one pair. Each tensor that the operator adds to its
         result forms a pair with the output.
@@ -172,8 +173,9 @@ class _LayoutCosts:
         blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
-        # `blocked_us` leaves out reorders of tensors that may have a blocked layout, so these
-        # reorders are added here. `blocked_us` includes reorders of tensors that must be plain.
+        # `blocked_us` is the time of a library's kernel for blocked tensors. If a tensor is plain,
+        # the kernel also takes time to reorder it. `blocked_us` includes this time for tensors that
+        # are always plain. For tensors that may be blocked, it is added here.
         us = (
             (self._plain.us[i], blocked_us + (data_us if first is not None else 0.0)),
             (blocked_us + (output_us if second is not None else 0.0), blocked_us),
@@ -193,7 +195,9 @@ class _LayoutCosts:
 
 
 def blockable_for(library: str, program: Program, layout: Layout) -> set[int]:
-    """The values that may have the blocked layout `layout` if `library` runs what it can run."""
+    """The values that may have the blocked layout `layout` if `library` runs all operators that it
+    can run.
+    """
     able = [i for i, op in enumerate(program.operators) if can_run(library, op)]
     block = block_of(layout)
     return _blockable(program, able, of_any_layout(program, block), block)
@@ -204,8 +208,8 @@ def _blockable(
 ) -> set[int]:
     """The values that may be blocked, with `block` channels in a block.
 
-    An image with storage of its own may be blocked if every operator that touches it can work on a
-    blocked image. Inputs, outputs and weights of the model stay plain.
+    An image that is not an alias may be blocked if every operator that reads or writes it can work
+    on a blocked image. Inputs, outputs and weights of the model stay plain.
     """
     flexible = {*library_ops, *elementwise}
     fixed = {program.storage_of(v) for v in (*program.inputs, *program.outputs)}
@@ -227,7 +231,7 @@ def _blockable(
 def _fits_blocks(value: Value, root: Value, block: int) -> bool:
     """Whether `value` is an image that can be blocked.
 
-    If `value` is an alias of a part of `root`, the part must consist of whole blocks of channels.
+    If `value` is only a part of `root`, the part must have whole blocks of channels.
     """
     if (
         len(value.shape) != 4
@@ -246,8 +250,7 @@ def _fits_blocks(value: Value, root: Value, block: int) -> bool:
 def images_of(op: Operator) -> list[int]:
     """The tensors of an operator that may be blocked.
 
-    These are, in this order, the operator's data, the tensors that it adds to its result, and its
-    output.
+    The order is: the operator's data, the tensors that it adds to its result, and its output.
     """
     if op.description is None:
         return [*op.inputs, *op.outputs]
@@ -263,7 +266,7 @@ def of_any_layout(program: Program, block: int) -> list[int]:
 def _any_layout(program: Program, i: int, block: int) -> bool:
     """Whether operator `i` works on each element by itself, so that it can run in any layout.
 
-    This also requires that the channels fill whole blocks of `block` channels.
+    The number of channels must also be a multiple of `block`.
     """
     op = program.operators[i]
     if op.description is not None or program.kernels is None:
@@ -287,7 +290,7 @@ _ELEMENTWISE = 0
 def laid_out(program: Program, blocked: Iterable[int], library: str, layout: Layout) -> Program:
     """Return `program` with layout `layout` for the values whose ids are in `blocked`.
 
-    `library` runs the operators that touch these values.
+    `library` runs all operators that read or write a value with the new layout.
     """
     blocked = set(blocked)
     values = [
@@ -311,9 +314,9 @@ def _reorder_us(
     program: Program,
     layout: Layout,
 ) -> dict[tuple[tuple[int, ...], str], float]:
-    """The latency of changing an image's layout, in microseconds, by shape and type.
+    """The time to change an image's layout, in microseconds, by the image's shape and type.
 
-    The latency is the mean of the change from plain to blocked and the change back.
+    The time is the mean of two changes: from plain to blocked, and from blocked to plain.
     """
     kinds = list(dict.fromkeys((v.shape, v.dtype) for v in images))
     values: list[Value] = []

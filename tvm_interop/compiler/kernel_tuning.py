@@ -1,7 +1,7 @@
 """Searches for faster loops for the TVM kernels of a model with MetaSchedule, and keeps each trial.
 
-Candidates are built and run in this process, one at a time, on one thread. Kernels also run on one
-thread when a model's operators run side by side.
+Candidates are built and run in this process, one at a time. Each runs on one thread, as kernels do
+when a model's operators run side by side.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ search may go on with another kernel."""
 _TRIALS_A_KERNEL = 64
 """The default number of trials for each kernel."""
 _POPULATION = 64
-"""The population size of the evolutionary search. MetaSchedule's default of 512 takes minutes for a
-convolution."""
+"""The population size of the evolutionary search. With MetaSchedule's default of 512, the search
+for a convolution takes minutes.
+"""
 _FAILED_S = 1e10
 """The time that MetaSchedule records for a trial that failed, in seconds."""
 _COMPARED = 7
@@ -62,10 +63,10 @@ class KernelProgress:
     ----------
     name: the kernel's name.
     uses: the number of operators of the model that run the kernel.
-    trials: the number of trials so far, including failed trials and trials of earlier calls.
+    trials: the number of trials so far. Failed trials count, and so do trials of earlier calls.
     default_us: the kernel's latency with our default schedule, in microseconds.
-    tuned_us: the latency with the loops of the best trial, in microseconds, measured in turn with
-        the default; None if no trial ran.
+    tuned_us: the latency with the loops of the best trial, in microseconds; None if no trial ran.
+        It is measured in turns with the default schedule.
     """
 
     name: str
@@ -86,12 +87,12 @@ class KernelTuning:
     The search tunes the kernels of the operators that no kernel library runs. Each round of trials
     goes to one kernel. The d'Hondt method chooses this kernel: it divides the time that the model
     spends in each kernel by the number of trials the kernel would have after the round, and takes
-    the largest quotient. So kernels that hardly matter get few trials. Ties go to the kernel that
-    the model uses first.
+    the largest quotient. So kernels in which the model spends little time get few trials. Ties go
+    to the kernel that the model uses first.
 
-    The search space is MetaSchedule's own for CPUs, without rfactor. So no sum is split, and
-    results do not depend on the number of threads. See Shao et al., "Tensor Program Optimization
-    with Probabilistic Programs", NeurIPS 2022.
+    The search space is MetaSchedule's own for CPUs, without the rule rfactor, which splits sums
+    among threads. So results do not depend on the number of threads. See Shao et al., "Tensor
+    Program Optimization with Probabilistic Programs", NeurIPS 2022.
 
     Attributes
     ----------
@@ -187,7 +188,7 @@ class KernelTuning:
     def _time(self, kernel: _Kernel) -> None:
         """Measure the latency of `kernel` with our default schedule and with its best record.
 
-        If the records already hold a comparison of these two kernels, nothing is measured.
+        If the records already compare the kernel with these two schedules, nothing is measured.
         """
         best = self.records.best(kernel.func)
         if best is None:
@@ -274,7 +275,7 @@ class _Kernel:
     def begun(self, records: TuningRecords, cost_model: Any, seed: int) -> Any:
         """Begin the search if it has not begun yet, and return its `TuneContext` of MetaSchedule.
 
-        At the beginning `cost_model` learns from the trials of earlier calls.
+        When the search begins, `cost_model` learns from the trials of earlier calls.
         """
         if self._context is not None:
             return self._context
@@ -309,7 +310,7 @@ class _Kernel:
 
 
 class _OneThread:
-    """Builds kernels, and runs them on one separate thread, even their parallel loops."""
+    """Builds kernels, and runs them, with their parallel loops, on one separate thread."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
@@ -338,7 +339,9 @@ class _OneThread:
         return self._timed(self.built(kernel), _arguments(kernel), repeat=3)
 
     def median_us(self, kernel: tirx.PrimFunc, built: Sequence[_Built]) -> list[float]:
-        """The median latency of each build of `kernel`, in microseconds. The builds run in turn."""
+        """The median latency of each build of `kernel`, in microseconds. The builds run in
+        turns.
+        """
         arguments = _arguments(kernel)
         rounds = [
             [self._timed(one, arguments, repeat=1)[0] for one in built] for _ in range(_COMPARED)
@@ -382,8 +385,8 @@ def _arguments(kernel: tirx.PrimFunc) -> list[Any]:
 def _kernels_to_tune(compilation: Compilation) -> list[tuple[str, int, Any]]:
     """The name, number of uses and PrimFunc of each kernel that no library runs.
 
-    Equal kernels are listed once, under the name used first. Kernels are in the order of first
-    use.
+    Equal kernels are listed once, under the name that the model uses first. The kernels are in the
+    order in which the model first uses them.
     """
     found: dict[str, tuple[str, int, Any]] = {}
     operators = [op for op in compilation.program.operators if op.library is None]

@@ -1,6 +1,6 @@
 """Compares merged operators with the operators that they replace.
 
-The merged and the separate operators run the same kernels as in the artifact.
+For the comparison, all operators run with the kernels that the artifact gets.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from .options import CompileOptions
 from .provider_choice import can_run, given_to
 
 LIMIT = 1e-4
-"""The largest difference with which operators are merged, as a share of the largest output."""
+"""Operators are merged only if the results differ by at most this fraction of the largest output.
+"""
 
 _ROUNDINGS = 4
-"""The number of rounding steps, at the largest output, that a difference may always have.
+"""A difference of this many rounding steps of the largest output is always allowed.
 
-This limit replaces `LIMIT` for types with few digits, where `LIMIT` is less than these steps.
+In types with few digits, these steps are more than `LIMIT`, and replace it.
 """
 
 
@@ -41,30 +42,30 @@ def compare_merged(
 ) -> MergeCheck:
     """Run the operators of each group apart and merged, on the same random inputs.
 
-    Only these operators are compiled and run, one after the other. Inputs are uniform from -1 to 1,
-    drawn with seed 0. Integers are from 0 to 7.
+    Only the operators of the groups are compiled and run, one after the other. Their inputs are
+    random with seed 0: uniform from -1 to 1, and integers from 0 to 7.
 
     Parameters
     ----------
     groups: the names of the operators that each merged operator replaces.
-    shipped: the model before and after merging. If a library computes an operator in one of these
-        programs, the operator of the same name runs on the same library's kernel in this check.
+    shipped: the programs of the model before and after merging. If a library computes an operator
+        in one of them, the check uses the same library for the operator of this name.
     options: the options of the compilation.
 
     Raises
     ------
     ScheduleError
-        The difference is above `LIMIT`. In float16 and bfloat16, and where TF32 is allowed, a
-        difference of `_ROUNDINGS` rounding steps is allowed.
+        The results differ by more than `LIMIT`. In float16 and bfloat16, and where TF32 is allowed,
+        a difference of `_ROUNDINGS` rounding steps is allowed.
     """
     names = [merged_name(group) for group in groups]
-    # A budget of 0 leaves out the check of the libraries' kernels, because the model's kernels are
-    # already checked.
+    # With a time budget of 0, the libraries' kernels are not checked. The compilation of the model
+    # has checked them already.
     backend = backend_for(replace(options, time_budget=0, latency=None))
     missing = backend.why_not_compared()
     if missing is not None:
         return MergeCheck(dict.fromkeys(names), missing)
-    tell(options.progress, "comparing merged operators with those that they replace")
+    tell(options.progress, "comparing merged operators with the operators that they replace")
     module, sizes = merges.beside_apart(groups)
     lowered = backend.lower_unmeasured(module, None, lambda program: _as_shipped(program, shipped))
     program = lowered.program
@@ -117,7 +118,8 @@ def _difference(apart: np.ndarray, merged: np.ndarray) -> float:
     want, got = apart.astype(np.float64), merged.astype(np.float64)
     if np.array_equal(want, got, equal_nan=True):
         return 0.0
-    with np.errstate(invalid="ignore"):  # The difference of two infinities.
+    # The difference of two infinities is NaN, which must not raise a warning.
+    with np.errstate(invalid="ignore"):
         far = float(np.abs(want - got).max())
     largest = float(np.abs(want).max())
     return far / largest if np.isfinite(far) and 0 < largest < np.inf else float("inf")

@@ -37,11 +37,12 @@ class Compiled(Protocol):
 
 
 Rows: TypeAlias = "Callable[[Sequence[Sequence[int]]], Iterable[float]]"
-"""A function that gives the microseconds of each of several lists of operators. The operators of a
-list run one after the other. The result is inf for a list whose latency is unknown."""
+"""A function that takes lists of operators, and returns the latency of each list in microseconds.
+The operators of a list run one after the other. An unknown latency is inf.
+"""
 
 PriceAlone: TypeAlias = "Callable[[Any], tuple[Program, Rows]]"
-"""A function that lowers a Relax module. The result is the program and its latencies."""
+"""A function that lowers a Relax module. It returns the program and its operators' latencies."""
 
 
 _C = TypeVar("_C", bound=Compiled)
@@ -89,7 +90,9 @@ class OperatorMerges:
         return merge(self._module)
 
     def beside_apart(self, groups: Sequence[Sequence[str]]) -> tuple[Any, list[int]]:
-        """Make a Relax module of the separate and the merged operators: `merged_beside_apart`."""
+        """Make a Relax module of the separate and the merged operators; see
+        `merged_beside_apart`.
+        """
         return merged_beside_apart(self._module, groups)
 
     def alone(self, groups: Sequence[Sequence[int]]) -> tuple[Any, list[int]]:
@@ -97,7 +100,7 @@ class OperatorMerges:
         return merged_alone(self._module, [self._named(ops) for ops in groups])
 
     def _named(self, ops: Sequence[int]) -> list[str]:
-        """The names of the operators `ops`. All parts of a divided operator have one name."""
+        """The names of the operators `ops`. All parts of a divided operator have the same name."""
         return list(dict.fromkeys(self._names[op] for op in ops))
 
 
@@ -107,7 +110,7 @@ class MergingLatency(LatencyOver):
     Parameters
     ----------
     base: the latency model for operators and stages without merging.
-    price_alone: lowers a module of merged operators, and returns their latencies. They come from
+    price_alone: lowers a module of merged operators, and returns their latencies, which come from
         the same source as the latencies of `base`.
     """
 
@@ -147,9 +150,9 @@ class MergingLatency(LatencyOver):
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
         """The latency of the merged operator for each set, in microseconds.
 
-        The latency includes cutting the merged operator's output into parts. It is inf for a set
-        that cannot be merged. All merged operators of unknown latency are lowered as one model.
-        If `base` measures, they are compiled and measured together.
+        The latency includes the time to cut the merged operator's output. It is inf for a set that
+        cannot be merged. All merged operators with unknown latencies are lowered as one model. If
+        `base` measures, they are compiled and measured together.
         """
         keys = [frozenset(ops) for ops in sets]
         for key, ops in zip(keys, sets, strict=True):
@@ -178,7 +181,8 @@ class MergingLatency(LatencyOver):
 
 
 def _measured_rows_us(made: Compiled, rows: Sequence[Sequence[int]]) -> list[float]:
-    """Measure each list of operators, which run one after the other.
+    """Measure the latency of each list of operators. The operators of a list run one after the
+    other.
 
     The parts of a divided operator run side by side, as in sequential execution.
     """
@@ -224,7 +228,7 @@ class MergedCompilations(Generic[_C]):
 
 
 def merged_stages(schedule: Schedule) -> list[tuple[str, ...]]:
-    """The names of the whole operators of each merged stage."""
+    """The names of each merged stage's operators; all parts of an operator count as one."""
     return [
         tuple(dict.fromkeys(whole_name(schedule.op_names[op]) for op in stage.ops))
         for stage in schedule.stages

@@ -13,7 +13,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def check_inputs_fit(shapes: Shapes) -> None:
-    """Refuse shapes of inputs that exceed this machine's memory even at one byte for each number.
+    """Refuse inputs of these shapes if they exceed this machine's memory even with one byte per
+    number.
 
     Raises
     ------
@@ -26,10 +27,10 @@ def check_inputs_fit(shapes: Shapes) -> None:
 
 
 def check_fits(program: Program, shapes: Shapes) -> None:
-    """Refuse a program that needs more memory than this machine has, whatever the plan.
+    """Refuse a program if it needs more memory than this machine has, however memory is planned.
 
-    The inputs, outputs and weights have memory during the whole run, and so have the tensors of
-    each operator while it runs.
+    The program needs memory for inputs, outputs and weights during the whole run, and for the
+    tensors of each operator while it runs.
 
     Raises
     ------

@@ -4,8 +4,9 @@ The process that compiles differs from the processes that run the artifact later
 other data, and its kernels are loaded in another way. Also, two instances of one artifact may
 differ by several percent, only because their tensors lie at other addresses. So a schedule that
 seemed faster when it was chosen must be faster in the mean over several new processes. Each of
-these processes loads artifacts from files, as a user's process does. The new processes decide; the
-runs before them only choose a schedule, and leave out schedules that gain nothing.
+these processes loads artifacts from files, as a user's process does. The new processes decide
+whether the artifact runs the schedule. The runs before them only choose this schedule, and leave
+out schedules that gain nothing.
 """
 
 from __future__ import annotations
@@ -47,31 +48,35 @@ _LOG = logging.getLogger("tvm_interop")
 Floats = npt.NDArray[np.float64]
 
 _ROUNDS_S = 0.25
-"""About how long the rounds of a process take, in seconds."""
+"""The approximate time that one process spends on its rounds of runs, in seconds."""
 _LONG_US = 15_000.0
-"""If a run takes at least this time, a process has one instance of the schedule instead of two."""
+"""If a run takes at least this time (in microseconds), each process makes one instance of the
+schedule instead of two.
+"""
 _LIMIT_S = 30.0
 """Seconds after which no further process begins."""
 _SOON_S = 12.0
-"""Seconds after which no further process begins, once enough have run for the first test."""
+"""Seconds after which no further process begins if enough processes have run for the first test."""
 _GRACE_S = 3.0
 """Seconds after which no further process begins, if the time budget of the compilation is spent."""
 _ANSWER_S = 600.0
 """The longest wait for a process, in seconds."""
 _LARGEST_BYTES = 2**30
-"""Models with more bytes of weights are not run in new processes. To write them to two files, and
-to read these in each process, would take too long."""
+"""Models with more bytes of weights are not run in new processes. It would take too long to write
+the weights to two files and to read both files in each process.
+"""
 _TESTS = {6: 0.02, 12: 0.015, 20: 0.015}
-"""The number of processes before each test, and the significance level of the test. The sum of the
-levels is the level of all tests together, 5%."""
+"""The number of processes before each test, and the significance level of the test. All tests
+together have the sum of these levels, 5%.
+"""
 _FEWEST = 4
 _GIVE_UP_LEVEL = 0.1
 _SOUGHT_GAIN = 0.02
 """The gain that decides whether a schedule is given up.
 
-From `_FEWEST` processes on, a schedule is given up if this gain is ruled out at the level
-`_GIVE_UP_LEVEL`. A schedule is also given up if it does not seem 1% faster at the first test, or
-does not seem faster by this gain at a later test.
+After `_FEWEST` processes or more, a schedule is given up if a test at the significance level
+`_GIVE_UP_LEVEL` shows that its gain is smaller. A schedule is also given up if it does not seem 1%
+faster at the first test, or does not seem faster by `_SOUGHT_GAIN` at a later test.
 """
 
 
@@ -81,7 +86,8 @@ class ProcessTimes:
 
     Attributes
     ----------
-    ratio: time of the schedule over the time of sequential execution: the median over the rounds.
+    ratio: the schedule's time divided by the time of sequential execution; the median of all
+        rounds.
     noise_ratio: the same ratio between two instances of sequential execution.
     sequential_us, scheduled_us: median times of a run, in microseconds.
     rounds: number of rounds.
@@ -99,8 +105,8 @@ class ProcessTimes:
 
         Parameters
         ----------
-        rounds_us: (rounds, 3 or more) microseconds: two instances of sequential execution, and one
-            or more of the schedule.
+        rounds_us: latencies in microseconds, of shape (rounds, 3 or more). The first two columns
+            are instances of sequential execution, and the others are instances of the schedule.
         """
         times = np.log(np.maximum(np.asarray(rounds_us, dtype=np.float64), LEAST_US))
         sequential, scheduled = times[:, :2].mean(axis=1), times[:, 2:].mean(axis=1)
@@ -116,15 +122,16 @@ class ProcessTimes:
 def can_confirm(compilation: Compilation) -> bool:
     """Whether new processes can check the speed of the schedules of this compilation.
 
-    They cannot for a GPU, or for a model with more than 1 GiB of weights.
+    New processes cannot check a model for a GPU, or a model with more than 1 GiB of weights.
     """
     nbytes = sum(weight.nbytes for weight in compilation.program.weights.values())
     return compilation.backend.device == "cpu" and nbytes <= _LARGEST_BYTES
 
 
 def to_be_confirmed(compilation: Compilation, scheduler: str) -> dict[str, bool]:
-    """The option that tells `auto` not to confirm its choice, because new processes do so
-    afterwards."""
+    """The option that tells `auto` not to confirm its choice, because new processes will confirm
+    it.
+    """
     return {"confirm_choice": False} if scheduler == "auto" and can_confirm(compilation) else {}
 
 
@@ -133,8 +140,8 @@ def check_twice(
 ) -> SpeedCheck:
     """Check the speed of a schedule in this process and, if it passes, in new processes.
 
-    The check in this process is rough if new processes can decide. Otherwise this check decides
-    alone.
+    If new processes can check the speed, the check in this process is short and rough. If they
+    cannot, the check in this process decides alone.
 
     Parameters
     ----------
@@ -155,17 +162,17 @@ def check_twice(
 def confirm_in_new_processes(
     compilation: Compilation, schedule: Schedule, checked: SpeedCheck
 ) -> SpeedCheck:
-    """Run a schedule that passed the rough check, and sequential execution, in new processes.
+    """Compare a schedule that passed the rough check with sequential execution, in new processes.
 
     Parameters
     ----------
-    checked: the rough check in the process that compiles. A schedule that did not pass it is not
-        run again.
+    checked: the rough check in the process that compiles. If the schedule did not pass this check,
+        it is not run again.
 
     Returns
     -------
-    The speed check with the figures of the new processes. If no process can run, or if the time of
-    the compilation is over, the check says that the artifact runs sequentially.
+    The speed check with the figures of the new processes. If no process can run, or if the
+    compilation's time is over, the artifact runs sequentially.
     """
     if checked.shipped == "sequential":
         return checked
@@ -196,16 +203,16 @@ def confirm_in_new_processes(
 
 
 def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck | None:
-    """Decide by the times of processes whether the artifact runs a schedule.
+    """Decide whether the artifact runs a schedule, from times measured in several processes.
 
     Each process gives one ratio, and a signed-rank test of these ratios decides. There is a test
     after 6, 12 and 20 processes, and no further process runs once the schedule has passed a test. A
-    schedule that can hardly be 2% faster is given up after 4 processes. A schedule that does not
-    seem 1% faster is given up after 6 processes, and one that does not seem 2% faster after 12.
+    schedule is given up after 4 processes if it is unlikely to be 2% faster. A schedule that does
+    not seem 1% faster is given up after 6 processes, and one that does not seem 2% faster after 12.
 
     Parameters
     ----------
-    processes: an iterator over the times of processes. A process runs for each element.
+    processes: an iterator over the times of processes. Each step of the iterator runs one process.
     budget: the time after which no further process begins.
 
     Returns
@@ -251,11 +258,11 @@ def _may_gain(times: list[ProcessTimes]) -> bool:
 
 
 def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
-    """Let one new process after the other time the artifacts, and yield the measurements of each.
+    """Let new processes time the artifacts, one after the other. Yield each process's measurements.
 
-    A process may take longer to start than to run, so as many start together as there are cores, up
-    to `_FEWEST`. All of them have started before the first process runs. While one process runs,
-    the others wait and use no core.
+    A process may take longer to start than to run. So several processes start at once: one for each
+    core, up to `_FEWEST`. All of them have started before the first of them runs. While one process
+    runs, the others wait and use no core.
     """
     seeds = itertools.count()
     together = min(num_threads(), _FEWEST)
@@ -275,7 +282,8 @@ class _Process:
         self._command = python_command(timed_files.__name__)
 
     def __enter__(self) -> _Process:
-        # A buffered read may take more than one line, and `communicate` would miss the rest.
+        # The pipe is not buffered. A buffered read may take more than one line, and `communicate`
+        # would then miss the lines that were read too early.
         self._running = subprocess.Popen(
             self._command,
             env={**os.environ, "TVM_INTEROP_NUM_THREADS": str(num_threads())},
@@ -289,12 +297,13 @@ class _Process:
             pass
 
     def wait_until_started(self) -> None:
-        """Wait until the process has imported its modules, or has ended.
+        """Wait until the process is ready, which means that it has imported its modules, or has
+        ended.
 
         Raises
         ------
         TimeoutExpired
-            Neither happens in time.
+            The process neither gets ready nor ends in time.
         """
         said = self._running.stdout
         assert said is not None

@@ -67,7 +67,7 @@ def offers_for(
     Raises
     ------
     GraphError
-        There is no such operator.
+        The model has no operator `name`.
     """
     op = _named(lowered.on_tvm_alone, name)
     stage = [[[op]]]
@@ -97,7 +97,7 @@ def _named(program: Program, name: str) -> int:
     Raises
     ------
     GraphError
-        There is no such operator.
+        The model has no operator `name`.
     """
     names = [op.name for op in program.operators]
     if name not in names:

@@ -24,7 +24,7 @@ def operator_graph(model: Any, unit: Literal["schedule", "kernel"] = "schedule")
     Raises
     ------
     UnsupportedModelError: the model cannot be read or imported.
-    InputError: there is no such unit.
+    InputError: `unit` is neither `schedule` nor `kernel`.
 
     Examples
     --------

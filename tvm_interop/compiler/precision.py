@@ -33,9 +33,10 @@ def measured_precision(
 
     The measurement takes place even after the time budget of the compilation is spent.
 
-    Both models run once on the same inputs. All schedules of a compilation give the same bits, so
-    one schedule is enough. Each operator of the float32 model runs on a library's kernel if a
-    library has one, and on TVM's otherwise. Which kernel is faster does not matter for the error.
+    The model in bf16 and the model in float32 run once on the same inputs. All schedules of a
+    compilation give the same bits, so one schedule is enough. Each operator of the float32 model
+    runs on a library's kernel if a library has one, and on TVM's otherwise. Which kernel is faster
+    does not matter for the error.
 
     Parameters
     ----------
@@ -102,7 +103,8 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 def errors_of(got: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
     """The `error` and `largest_difference` of `Precision` for one output.
 
-    Both are infinite if `got` has NaN or infinity where `wanted` has a finite number.
+    Both `error` and `largest_difference` are infinite if `got` has NaN or infinity where `wanted`
+    has a finite number.
     """
     wide, exact = got.astype(np.float64), wanted.astype(np.float64)
     finite = np.isfinite(exact)

@@ -35,7 +35,7 @@ class ByName:
 
     Attributes
     ----------
-    name: the name that `prices.by_description` or `prices.by_database` takes.
+    name: the name of a device description, `database`, or `database:NAME`.
     """
 
     name: str
@@ -72,8 +72,8 @@ def price_source(
     Raises
     ------
     InputError
-        There are no such latencies, or the scheduler cannot use them; the message says what to
-        give.
+        `latency` names no source of latencies, or the scheduler cannot use this source. The message
+        says what to give.
     """
     if latency is None:
         return MeasuredHere() if usual is None else Given(usual)

@@ -35,7 +35,7 @@ class NamedPrices:
     ----------
     latency: the latencies of the model's operators and stages.
     source: a text that says where the latencies come from.
-    rows_of: gives the latencies of another lowered model from the same source.
+    rows_of: a function that gives the latencies of another lowered model from the same source.
     """
 
     latency: LatencyModel
@@ -43,7 +43,8 @@ class NamedPrices:
     rows_of: Callable[[Lowered], Rows]
 
     def price_alone(self, backend: Backend) -> PriceAlone:
-        """A function that lowers a module without measurements, and gives its operators' latencies.
+        """Return a function that lowers a module without measurements, and gives its operators'
+        latencies.
 
         The latencies come from the same source as `latency`. Each operator gets the kernel of the
         first provider that can run it.
@@ -71,7 +72,7 @@ def named_prices(
     Raises
     ------
     InputError
-        There is no such description, or the database does not know the model.
+        `name` is unknown, or the database lacks latencies of the model's operators.
     """
     if name.partition(":")[0] == DATABASE:
         stored, source = by_database(name, lowered.program, _hashes(lowered), store, link)
@@ -117,7 +118,7 @@ def by_description(
     Raises
     ------
     InputError
-        There is no such description.
+        There is no description of device `name`.
     """
     device = device_description(name)
     graph = program.graph()
@@ -148,10 +149,10 @@ def by_database(
 
     Parameters
     ----------
-    name: `database`, or `database:TEXT` for the GPU whose name has this text in it.
+    name: `database`, or `database:TEXT` for the GPU whose name contains TEXT.
     hashes: the hash of each operator's workload.
-    link: the link between two of these GPUs. None takes the link of the device description whose
-        name is part of the GPU's name.
+    link: the link between two such GPUs. None takes the link from the device description of this
+        GPU, which is the description whose name is part of the GPU's name.
 
     Returns
     -------
@@ -160,7 +161,7 @@ def by_database(
     Raises
     ------
     InputError
-        The database knows no GPU, or several, on which all operators were measured.
+        The database has no GPU on which all operators were measured, or it has several.
     """
     wanted = name.partition(":")[2].lower()
     settings = [
@@ -205,7 +206,8 @@ class StoredLatency(LatencyTable):
 
     Parameters
     ----------
-    on_device: all settings with the same device; `in_a_row` looks up latencies in all of them.
+    on_device: all settings with the same device. `in_a_row` looks up latencies in all of these
+        settings.
     """
 
     def __init__(
@@ -225,7 +227,8 @@ class StoredLatency(LatencyTable):
         self._knows_copies = transfers is not None
 
     def transfer(self, u: int, v: int) -> float:
-        """The latency of the copy from operator `u` to operator `v`, in microseconds.
+        """The latency of copying the output of operator `u` to the GPU of operator `v`, in
+        microseconds.
 
         Raises
         ------
@@ -241,7 +244,7 @@ class StoredLatency(LatencyTable):
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         """The measured latency of a stage, in microseconds.
 
-        If the stage was never measured, the result is the sum of its operators' latencies.
+        If the stage was never measured, return the sum of its operators' latencies.
         """
         streams: list[list[str]] = [[self._hashes[op] for op in group] for group in groups]
         streams += [[] for _ in range(self._setting.streams - len(streams))]
@@ -252,7 +255,8 @@ class StoredLatency(LatencyTable):
         return sum(self.op(op) for group in groups for op in group)
 
     def in_a_row(self, hashes: Sequence[str]) -> float:
-        """The measured latency of some operators, one after the other on a stream, in microseconds.
+        """The measured latency of operators that run one after the other on a stream, in
+        microseconds.
 
         The operators need not belong to the model. `ios-merge` measures on one stream, and other
         schedulers on more streams. So the latency may have been measured with another number of

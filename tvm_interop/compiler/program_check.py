@@ -1,9 +1,9 @@
 """Compares a compiled program of `torch.export` with PyTorch.
 
-PyTorch's exporter to ONNX converts some operators to something else without a word. So the finished
-artifact runs once, and its outputs are compared with those of PyTorch. The inputs are those that
-the program was exported with. A program in a file is read again for this, so that its weights are
-not in memory while the model is compiled.
+PyTorch's exporter to ONNX converts some operators wrongly without a warning. So the finished
+artifact runs once, on the inputs that the program was exported with, and its outputs are compared
+with PyTorch's. A program that came from a file is read again for the comparison, so that its
+weights are not in memory while the model is compiled.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from .precision import errors_of
 _LOG = logging.getLogger("tvm_interop")
 
 LIMIT = 1e-3
-"""The least bound of an error, which is that of models in float32."""
+"""Errors up to this limit are always allowed. It is the limit for models in float32."""
 _ROUNDINGS = 8
-"""The bound is at least this many rounding steps of the type with the fewest digits."""
+"""Errors up to this many rounding steps, of the type with the fewest digits, are always allowed."""
 
 
 def check_program(program: Any, artifacts: Sequence[Artifact], options: CompileOptions) -> None:
     """Compare the outputs of a compiled program with PyTorch's; log a warning if they differ.
 
-    The manifest of the first artifact gets the result. The artifact with the largest inputs runs.
+    The artifact with the largest inputs runs. The result is stored in the manifest of the first
+    artifact.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def _compared(artifact: Artifact, example: Example, options: CompileOptions) -> 
         )
     try:
         with warnings.catch_warnings():
-            # A model that was compiled for more cores than this process may use.
+            # For example, the model was compiled for more cores than this process may use.
             warnings.simplefilter("ignore", RuntimeWarning)
             with GraphModule(artifact) as module:
                 results = module.run_on(example.inputs, range(num_outputs))
@@ -110,7 +111,7 @@ def _compared(artifact: Artifact, example: Example, options: CompileOptions) -> 
 
 
 def _error(got: np.ndarray, want: np.ndarray) -> float | None:
-    """The error of an output, as `ProgramCheck` has it; None without any number to compare."""
+    """The error of an output, as in `ProgramCheck`; None if there is no number to compare."""
     if (got.shape, got.dtype) != (want.shape, want.dtype):
         return math.inf
     if want.size == 0:
@@ -123,9 +124,10 @@ def _error(got: np.ndarray, want: np.ndarray) -> float | None:
 
 
 def _bound(artifact: Artifact, example: Example, options: CompileOptions) -> float:
-    """The largest error that rounding explains.
+    """The largest error that rounding can cause. Larger errors count as faults.
 
-    In bf16, it may be twice the error that the compilation measured on other inputs.
+    In bf16, an error up to twice the error that the compilation measured on other inputs is
+    allowed.
     """
     precision, step = artifact.manifest.precision, example.eps
     if options.allow_tf32:

@@ -1,4 +1,4 @@
-"""Chooses a provider's kernel for each operator, with all tensors in plain layout."""
+"""Chooses a provider's kernel for each operator. All tensors are row-major (in plain layout)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def give_to_libraries(
 ) -> Program:
     """Give each operator to the first of `libraries` that can run it, without measurements.
 
-    Operators that a library has already stay as they are.
+    Operators that a library already runs keep their kernels.
 
     Parameters
     ----------
     libraries: names of kernel libraries; `tvm` among them is ignored.
-    may_run: whether the library of this name may get the operator.
+    may_run: tells whether the library of a given name may run a given operator.
     """
     for name in libraries:
         if name != TVM:
@@ -45,7 +45,7 @@ def give_to_libraries(
 
 @dataclass
 class PlainChoice:
-    """The choice of the fastest kernels on plain tensors.
+    """The choice of the fastest kernels if all tensors are row-major (plain).
 
     Attributes
     ----------
@@ -64,15 +64,15 @@ def fastest_plain(
     """Choose the fastest kernel for each operator; ties go to the kernel chosen so far.
 
     The choice begins with TVM's kernels and goes through the libraries in the order of `providers`.
-    If two latencies that this compilation measured are close, both kernels are measured again in
-    turn, so that a moment's noise does not decide.
+    If this compilation measured two latencies that are close, both kernels are measured again in
+    turns. So noise at one moment does not decide the choice.
 
     Parameters
     ----------
     providers: the names of the available providers. If `tvm` is not among them, its kernels run
         only operators that no other provider can run.
     latency_of: measures the operators of a program that has the same tensors.
-    margin: TVM's kernel is kept if its latency is at most this fraction of a library's latency.
+    margin: TVM's kernel is kept if its latency divided by a library's latency is at most this.
     """
     chosen = program
     best_us: dict[int, float] = {}
@@ -94,8 +94,8 @@ def fastest_plain(
             if chosen.operators[i].library is not None
             or (TVM in providers and _tvm_may_win(chosen.operators[i]))
         ]
-        # The kernel chosen so far first runs once or twice. If it is so much slower than the
-        # library's kernel that it can neither win nor come close, it is not measured further.
+        # The kernel chosen so far first runs once or twice. If it is far slower than the library's
+        # kernel, it cannot win, so it is not measured further.
         times_us = theirs.stages([[[i]] for i in rivals]).tolist()
         near = ours.near(rivals, [_CLOSE * us for us in times_us])
         if _measured_again(theirs, ours, dict(zip(rivals, times_us, strict=True)), near):
@@ -120,7 +120,7 @@ def fastest_plain(
 def plain_in_time(
     program: Program, providers: Sequence[str], latency_of: LatencyOf, budget: TimeBudget
 ) -> Program:
-    """Choose as `fastest_plain` does, but with the measurements that fit into `budget`.
+    """Choose as `fastest_plain` does, but measure only until the time in `budget` is over.
 
     Parameters
     ----------
@@ -162,7 +162,8 @@ def fastest_known(
 ) -> Program:
     """Choose the fastest kernel for each operator by the latencies that were measured in time.
 
-    An operator without such latencies gets the kernel of the first library that can run it.
+    An operator whose kernels were not measured in time gets the kernel of the first library that
+    can run it.
 
     Parameters
     ----------
@@ -199,10 +200,10 @@ def _tvm_may_win(op: Operator) -> bool:
 
 
 def is_hopeless(latency: MeasuredLatency, op: Operator, number: int) -> bool:
-    """Whether the library of `op` has no kernel for it that is worth measuring.
+    """Whether the library of `op` has only a kernel that is too slow to be worth measuring.
 
-    For large products of an unusual form, such as convolutions with few channels in a group, a
-    library may have only its reference implementation, which takes a thousand times as long as
+    For some large products, such as convolutions with few channels in a group, a library may have
+    only its reference implementation. Such an implementation takes a thousand times as long as
     TVM's kernel.
     """
     described = op.description
@@ -216,7 +217,8 @@ def is_hopeless(latency: MeasuredLatency, op: Operator, number: int) -> bool:
 
 
 _LARGE_FLOPS = 1e6
-"""The number of operations for which a reference implementation takes ten milliseconds or more."""
+"""For this number of operations or more, a reference implementation takes ten milliseconds or more.
+"""
 
 
 def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
@@ -228,11 +230,12 @@ def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
 
 
 _CLOSE = 0.85
-"""Two latencies are close if the smaller one is at least this fraction of the larger one."""
+"""Two latencies are close if the smaller divided by the larger is at least this."""
 _SMALL = 0.02
-"""The shortest operators, which together take this share of the time, are not measured again.
+"""The shortest operators are not measured again. Together they take this fraction of the time of
+all operators.
 
-A wrong choice between two close kernels would cost at most a seventh of their time.
+A wrong choice between two close kernels costs little: at most a seventh of the operator's time.
 """
 
 
@@ -242,15 +245,16 @@ def _measured_again(
     theirs_us: Mapping[int, float],
     near: Sequence[int],
 ) -> bool:
-    """Measure again each operator whose two kernels take about the same time.
+    """Measure again the operators whose two kernels take about the same time.
 
-    Operators with a small latency are left out.
+    Operators with small latencies are not measured again.
 
     Parameters
     ----------
     theirs, ours: the latency models of two programs: one with the library's kernels, and one with
         the kernels chosen so far.
-    theirs_us: the latency in `theirs` of each operator whose two kernels compete, in microseconds.
+    theirs_us: the latency in `theirs`, in microseconds, of each operator that has a kernel in both
+        programs.
     near: the operators among `theirs_us` whose kernel in `ours` is not far slower.
 
     Returns
@@ -270,9 +274,9 @@ def _measured_again(
 
 
 def _least_that_matters(times_us: npt.NDArray[np.float64]) -> float:
-    """The limit between small and large latencies.
+    """The limit below which latencies count as small.
 
-    All smaller latencies together make up the share `_SMALL` of the sum.
+    The latencies below this limit add up to the fraction `_SMALL` of all latencies' sum.
     """
     ascending = np.sort(times_us)
     matter = ascending[np.cumsum(ascending) > _SMALL * ascending.sum()]
@@ -287,8 +291,8 @@ def can_run(library: str, op: Operator) -> bool:
 def why_not(library: str, op: Operator) -> str:
     """The reason why `library` cannot compute `op`; empty if it can.
 
-    No library computes an operator whose TVM kernel has a workspace (see `lift_workspaces`). The
-    workspace is a tensor of the program, and no library would use it.
+    An operator stays with TVM if its TVM kernel has a workspace (see `lift_workspaces`). The
+    workspace is a tensor of the program that a library's kernel would not accept.
     """
     if op.description is None:
         refused = "" if op.refused is None else why_refused(library, op.refused)

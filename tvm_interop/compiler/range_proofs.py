@@ -1,12 +1,13 @@
 """Proves that the inputs of a run may be filled up (padded) to the next larger compiled size.
 
-Filling up keeps the results right in two cases. In the first case the dimension has independent
-rows, such as a batch: each row of an output depends only on the same row of the inputs
-(`lowering.independent_rows`). In the second case the dimension has the positions of a sequence: the
-filled positions change nothing at the other positions (`lowering.masked_positions`).
+Filled-up inputs give right results in two cases. In the first case the rows along the dimension are
+independent, as in a batch: each row of an output depends only on the same row of the inputs
+(`lowering.independent_rows`). In the second case the dimension is the length of a sequence, and the
+positions that are filled up change nothing at the other positions (`lowering.masked_positions`).
 
-With two ranges, the rows of one must be independent. Let (b, s) be a run of `b` rows and `s`
-positions, which is filled up to (B, S). Three steps prove that the results stay the same:
+If two dimensions have ranges, the rows along one of them must be independent. Let (b, s) be a run
+of `b` rows and `s` positions, which is filled up to (B, S). Three steps prove that the results stay
+the same:
 
 1. The first `b` rows of (B, S) have the same bits as the rows of (b, S), whatever the other rows
    contain. This is the proof of rows, for programs of length `S` and different numbers of rows.
@@ -14,7 +15,7 @@ positions, which is filled up to (B, S). Three steps prove that the results stay
    for lengths that are filled up.
 3. In (B, S), the filled positions change nothing at the other positions. This is the proof of
    positions, for `B` rows. With step 2 it holds for all numbers of rows above 1. A single row has a
-   program of its own and is never filled up to several rows, so step 3 is proven again for one row.
+   separate program and is never filled up to several rows, so step 3 is proven again for one row.
 
 Step 1 is proven for each length that is compiled. For step 2, rows are also proven for the smallest
 lengths that are filled up. If both dimensions have independent rows, the proof of rows takes the
@@ -40,12 +41,12 @@ _LOG = logging.getLogger("tvm_interop")
 
 
 def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
-    """Prove that the inputs of a run may be filled up to the next larger of the sizes.
+    """Prove that the inputs of a run may be filled up to the next larger compiled size.
 
     Returns
     -------
-    The manifest's entries for the ranges; and whether there is a single range and it is a batch,
-    that is, the first dimension of all inputs and outputs.
+    First, the manifest's entries for the ranges. Second, whether the only range is that of a batch,
+    which is the first dimension of all inputs and outputs.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
 
 
 def _named(chosen: RowRange) -> Iterator[tuple[str, list[int]]]:
-    """The name and the sizes of each dimension."""
+    """The name and the sizes of each dimension, as text for a message."""
     yield from zip(chosen.dimensions, chosen.sizes, strict=True)
 
 
@@ -92,7 +93,8 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     try:
         ins, outs = independent_rows(programs, axes)
     except RowsDependError as not_rows:
-        # The rows are not independent. Even a first dimension may be a sequence instead of a batch.
+        # The rows are not independent. The dimension may be a sequence, even if it is the first
+        # dimension.
         try:
             masks = masked_positions(programs, axes, min(sizes))
         except RowsDependError as not_positions:
@@ -104,8 +106,8 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     special = imported.why_not_joined(shapes) if is_batch else None
     if special is not None:
         _LOG.warning(
-            "a server will not join requests of this model, since it treats a few rows otherwise "
-            "than many: %s",
+            "a server will not join requests of this model, since it treats a few rows "
+            "differently from many rows: %s",
             special,
         )
     return RowSizes(name, tuple(sizes)), is_batch and special is None
@@ -116,7 +118,7 @@ def _neither(
 ) -> RowsDependError:
     """Why a dimension has neither independent rows nor the positions of a sequence."""
     if any(axes.values()):
-        # The dimension is not the first dimension of an input, so it is usually a sequence.
+        # A dimension that is not the first of an input is usually a sequence.
         return not_positions
     if str(not_rows) == str(not_positions):
         return not_rows
@@ -215,7 +217,7 @@ class _Pair:
 
 
 def _share_weights(program: Program, before: Program) -> None:
-    """Keep one copy of the weights that two programs have in common, to save memory."""
+    """Keep only one copy of weights that two programs have in common, to save memory."""
     for v, array in before.weights.items():
         own = program.weights.get(v)
         if own is not None and own.shape == array.shape and same_bits(own, array):
@@ -252,15 +254,17 @@ def _programs(
     shapes: Mapping[int, Mapping[str, tuple[int, ...]]],
     axes: Mapping[str, int] | None,
 ) -> tuple[dict[int, Program], Mapping[str, int]]:
-    """The model lowered for several sizes, by size; and the axis of the dimension, by input.
+    """Return the model lowered for several sizes, by size, and the axis of the dimension in each
+    input.
 
-    The sizes are those in `shapes` above 1. If there is only one such size, a second size is added.
-    If there is none, the result has no program. A single row is never filled up (padded), so
-    nothing needs to be proven about it.
+    The sizes above 1 in `shapes` are used. If there is only one such size, a second size is added.
+    If there is no such size, the result has no program: a single row is never filled up (padded),
+    so nothing needs to be proven about it.
 
     Parameters
     ----------
-    axes: the axis of the dimension by input; None for the first axis of all inputs.
+    axes: the axis of the dimension in each input, by the input's name; None for the first axis of
+        all inputs.
     """
     programs = {
         size: imported.lowered(given, (size,)) for size, given in shapes.items() if size > 1
@@ -283,7 +287,8 @@ def _with_another_size(
 ) -> tuple[int, Program]:
     """Lower the model for a size near `size`, and return this size too.
 
-    A program of `torch.export` may not be exported for some sizes: for larger or odd ones.
+    Another size than `size + 1` may be needed: a program of `torch.export` may exclude larger sizes
+    or odd sizes.
     """
     values = [first.values[v] for v in first.inputs]
     for other in (size + 1, size - 1, size + 2):
@@ -296,4 +301,4 @@ def _with_another_size(
         if other > 1:
             with contextlib.suppress(InputError):
                 return other, imported.lowered(shapes, (other,))
-    raise RowsDependError(f"the model runs for a size of {size} only, of the sizes around it")
+    raise RowsDependError(f"the model runs for a size of {size}, but not for sizes near it")

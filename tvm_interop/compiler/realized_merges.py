@@ -19,8 +19,8 @@ def realize_merges(schedule: Schedule, program: Program, streams: int) -> Schedu
     """Make a schedule of the merged model from a schedule with merged stages.
 
     If operators are divided into parts, the merged operators are divided too. Each merged operator
-    then has a stage of its own, in which its parts run side by side on all streams. The operators
-    that cut its output into parts have the next stages.
+    then has its own stage, in which its parts run side by side on all streams. The operators that
+    cut the merged operator's output follow in the next stages.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def realize_merges(schedule: Schedule, program: Program, streams: int) -> Schedu
 
     Raises
     ------
-    ScheduleError: an operator of the merged model has no place in the schedule, or the parts of an
+    ScheduleError: an operator of the merged model has no place in the schedule, or the parts of one
         operator are in several stages.
     """
     parts = program.parts()
@@ -49,8 +49,8 @@ def realize_merges(schedule: Schedule, program: Program, streams: int) -> Schedu
     }
     stages = []
     for stage in made.stages:
-        # Groups are independent. So their first operators can run side by side, then their second
-        # operators, and so on.
+        # Groups are independent. So the first operators of all groups can run side by side, then
+        # the second operators, and so on.
         for number, row in enumerate(zip_longest(*stage.groups)):
             ops = [(op, i) for whole in row if whole is not None
                    for i, op in enumerate(parts[whole])]  # fmt: skip
@@ -78,9 +78,9 @@ def _with_stages(
 
 
 def _of_wholes(schedule: Schedule) -> Schedule:
-    """`schedule` with each divided operator as one operator, and all operators on stream 0.
+    """Return `schedule` with each divided operator as one operator, and all operators on stream 0.
 
-    A whole operator takes the place of the first of its parts.
+    The undivided operator gets the place of its first part.
 
     Raises
     ------
@@ -110,12 +110,12 @@ def _of_wholes(schedule: Schedule) -> Schedule:
 def _realized(schedule: Schedule, graph: OpGraph) -> Schedule:
     """The schedule of the merged model, if no operator is divided.
 
-    A merged stage becomes a stage with a single group, on the stage's first stream: first the
-    merged operator, and then the operators that cut its output into parts. Merging can make
-    operators superfluous, such as a concat of all the parts. Such operators are left out of the
-    other stages. A merged operator may be fused with an operator that read the concat. The fused
-    operator may then read tensors that a later stage computes. In that case it has a stage of its
-    own after that later stage.
+    A merged stage becomes a stage with one group on the stage's first stream. The group has the
+    merged operator, and then the operators that cut its output. Merging can make operators
+    superfluous, such as a concat of all cut outputs. They are left out of the other stages. A
+    merged operator may be fused with an operator that read the concat. The fused operator may then
+    read tensors that a later stage computes. Then the fused operator gets its own stage after that
+    later stage.
 
     Parameters
     ----------
@@ -149,12 +149,13 @@ def _realized(schedule: Schedule, graph: OpGraph) -> Schedule:
 
 
 class _Place(NamedTuple):
-    """The place of an operator in a schedule. Places are ordered as their operators run.
+    """The place of an operator in a schedule. Places have the order in which their operators run.
 
     Attributes
     ----------
     stage: the number of the stage in the schedule with merged stages.
-    is_late: whether the operator is in an additional stage, directly after that stage.
+    is_late: whether the operator is in an additional stage, directly after the stage number
+        `stage`.
     group: the number of the group.
     """
 

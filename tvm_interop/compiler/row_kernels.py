@@ -1,4 +1,4 @@
-"""Gives products of a few rows to kernels that read the matrix in the order of memory."""
+"""Gives products of a few rows and a matrix to kernels that read the matrix in memory order."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ LIBRARY = "onednn"
 """The library under whose name the kernels run."""
 
 _FEWEST_COLUMNS = 16
-"""A matrix with fewer columns would take more memory in packed form."""
+"""The fewest columns of a matrix for kernels that read the matrix in memory order. A narrower
+matrix takes more memory in packed form."""
 
 
 def with_row_kernels(program: Program) -> Program:
     """Describe each product of a few rows and a constant matrix as a `RowMatmul`.
 
     The choice of kernels then compares this project's own kernel with TVM's kernel. oneDNN's kernel
-    takes no part, because it is not faster: such a product takes as long as reading the matrix.
+    is left out. It cannot be faster, because such a product takes as long as reading the matrix.
     """
     operators = [_described(program, op) for op in program.operators]
     return replace(program, operators=operators)

@@ -1,8 +1,9 @@
 """Chooses the sizes that a model is compiled for, for ranges such as any batch from 1 to 32.
 
-A run of any other size uses the next larger compiled size, and its inputs are filled up (padded).
-`range_proofs` proves that this is right. One or two dimensions may have a range. For two, such as a
-batch of sequences, a few sizes of each are chosen, and the model is compiled for all pairs of them.
+A run whose size is not compiled uses the next larger compiled size, and its inputs are filled up
+(padded). `range_proofs` proves that this is right. One or two dimensions may have a range. Two
+dimensions have ranges in a batch of sequences, for example. Then a few sizes of each dimension are
+chosen, and the model is compiled for all pairs of these sizes.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from ..plain_data import is_whole
 from .joined_names import joined_names
 
 MOST_SIZES = 8
-"""By default ranges are compiled for at most this many sizes, or combinations of sizes."""
+"""The default limit on the number of sizes, or of combinations of two sizes, that are compiled."""
 MOST_ROWS = 4096
-"""The largest size of a dimension with a range."""
+"""The largest size that a dimension with a range may have."""
 _FIXED_ROWS = 1.0
-"""The constant part of a run's time, given as the number of rows that take the same time."""
+"""A run is assumed to take a constant time and the same time for each row. This is the constant
+time, divided by the time for a row."""
 
 Ranges: TypeAlias = "Mapping[str, int | tuple[int, int] | Set[int]]"
 """For each dimension, by its name: a size, the least and the greatest size, or a set of sizes."""
@@ -43,8 +45,8 @@ class RowRange(NamedTuple):
     Attributes
     ----------
     dimensions: the names of the dimensions.
-    sizes: for each dimension, the sizes to compile for, ascending. The first and the last are the
-        ends of the range. The model is compiled for all combinations.
+    sizes: for each dimension, the sizes to compile for, ascending. The first and the last size are
+        the ends of the range. The model is compiled for all combinations of sizes.
     axes: for each dimension, its axis in each input that has it, by the input's name.
     least_shapes: the shapes of the model's open inputs for the least size of each dimension.
     """
@@ -56,11 +58,11 @@ class RowRange(NamedTuple):
 
     @property
     def combinations(self) -> list[tuple[int, ...]]:
-        """The size of each dimension, for each set of input shapes to compile for."""
+        """All combinations of sizes to compile for; each has one size for each dimension."""
         return list(itertools.product(*self.sizes))
 
     def shapes(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """The shapes of the open inputs for a size of each dimension."""
+        """The shapes of the model's open inputs, given a size for each dimension."""
         return {
             name: tuple(
                 next((s for s, at in zip(sizes, self.axes, strict=True) if at.get(name) == a), d)
@@ -70,9 +72,10 @@ class RowRange(NamedTuple):
         }
 
     def filled(self, number: int) -> list[int]:
-        """The two smallest sizes in the range of a dimension that are not compiled.
+        """The two smallest sizes in a dimension's range for which the model is not compiled.
 
-        A run of such a size is filled up. The list is shorter if there are fewer such sizes.
+        A run of a size that is not compiled is filled up. The list is shorter if there are fewer
+        than two such sizes.
         """
         sizes = self.sizes[number]
         between = (s for s in range(sizes[0] + 1, sizes[-1]) if s not in sizes)
@@ -84,19 +87,19 @@ def exact_shapes(
 ) -> list[dict[str, tuple[int, ...]]] | None:
     """The shapes of the open inputs for each combination of the sizes that `ranges` lists.
 
-    The result is None if a dimension has a range. A model without ranges runs the listed sizes and
-    no others, so nothing is filled up, and nothing needs to be proven.
+    Return None if a dimension has a range. A model without ranges runs only the listed sizes, so
+    nothing is filled up, and nothing needs to be proven.
 
     Raises
     ------
     InputError
-        There is no such dimension, a size is not a whole number above 0, another dimension has a
-        range, there are too many combinations, or `most_sizes` is given.
+        A named dimension does not exist, a size is not a whole number above 0, another dimension
+        has a range, there are too many combinations, or `most_sizes` is given.
     UnsupportedModelError
         The model is not ONNX or cannot be read, or another dimension is left open.
     """
     if not isinstance(ranges, Mapping) or not ranges or not all(map(_is_name, ranges)):
-        return None  # `check_range` refuses a value that is not a mapping of names.
+        return None  # `check_range` later refuses a value that is not a mapping from names.
     is_set = any(isinstance(given, Set) for given in ranges.values())
     if not is_set and not all(map(is_whole, ranges.values())):
         return None
@@ -143,10 +146,10 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     Raises
     ------
     InputError
-        There is no such dimension, a range is empty, or no dimension has a range.
+        A named dimension does not exist, a range is empty, or no dimension has a range.
     CannotFillUpError
-        More than two dimensions have a range, a range is too long, or an input has a dimension
-        with a range twice or in a sum, such as `past + 1`.
+        More than two dimensions have a range, or a range is too long. Or an input's shape has a
+        dimension with a range twice or in a sum, such as `past + 1`.
     UnsupportedModelError
         The model is not ONNX or cannot be read.
     """
@@ -218,7 +221,9 @@ def _check_lengths(
 
 
 def _axes_of(model: Any, names: Sequence[str]) -> dict[str, int]:
-    """The axis of a dimension with several names, by the name of each input that has it."""
+    """The axis of one dimension in each input that has it, by the input's name. The dimension may
+    have several names.
+    """
     axes: dict[str, int] = {}
     for name in names:
         for input_name, axis in axes_of_dim(model, name).items():
@@ -248,9 +253,10 @@ def _ends(name: str, given: Any) -> tuple[int, int]:
 def chosen_sizes_of(ends: Sequence[tuple[int, int]], count: int) -> tuple[list[int], ...]:
     """The sizes of each dimension to compile for, at most `count` combinations of them.
 
-    The combinations minimise the mean of this ratio: the time of a run that is filled up, over the
-    time of a run at its own size. The time is assumed to be a product of a function of each size,
-    as `chosen_sizes` says. So this mean is the product of the means of both dimensions. Long ranges
+    The combinations minimise the mean of this ratio: the time of a run that is filled up, divided
+    by the time of a run at its own size. A run's time is assumed to be the product of one factor
+    for each dimension (see `chosen_sizes`). So the mean is the product of the means of both
+    dimensions. Long ranges
     get more sizes than short ranges: a batch of 1 to 8 gets 2 sizes, and a length of 1 to 128 gets
     4. Ties: the fewest combinations, then the fewest sizes of the first dimension.
     """
@@ -279,15 +285,15 @@ def _mean_ratio(sizes: Sequence[int]) -> float:
 def chosen_sizes(least: int, most: int, count: int) -> list[int]:
     """The sizes from `least` to `most` to compile for, at most `count`.
 
-    They minimise the mean, over all sizes of the range, of this ratio: the time of a run at the
-    next larger chosen size, divided by the time at its own size. The time of a run is assumed to be
-    proportional to its size plus `_FIXED_ROWS`. Ties: the smaller sizes.
+    The chosen sizes minimise the mean, over all sizes of the range, of this ratio: the time of a
+    run at the next larger chosen size, divided by the time at its own size. The time of a run is
+    assumed to be proportional to its size plus `_FIXED_ROWS`. Ties: the smaller sizes.
     """
     count = min(count, most - least + 1)
     sizes = np.arange(least, most + 1)
     costs = sizes + _FIXED_ROWS
     shares = np.concatenate([[0.0], np.cumsum(1 / costs)])
-    # best[i]: the least sum of the ratios of the sizes number 0 to i, if size number i is chosen.
+    # best[i] is the least sum of the ratios of the sizes with indices 0 to i, if size i is chosen.
     best = np.full(len(sizes), np.inf)
     # The least size is always chosen, because the model may treat it differently from larger sizes.
     best[0] = 1.0

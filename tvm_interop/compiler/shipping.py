@@ -43,11 +43,11 @@ def manifest_of(
 
     Parameters
     ----------
-    lowered: the model that the artifact gets.
+    lowered: the lowered model that the artifact will run.
     budget: the time of the compilation, with the list of the work that was left out.
     scheduler, speed_check, precision, kernel_check: as in `Manifest`.
-    merge_check: as in `Manifest`; None if this compilation merged no operators. The manifest then
-        has the check of `InterOpSchedule`, if that pass merged operators.
+    merge_check: as in `Manifest`; None if this compilation merged no operators. If the pass
+        `InterOpSchedule` merged operators, the manifest then has that pass's check.
     """
     return Manifest(
         tvm_interop_version=__version__,
@@ -69,7 +69,7 @@ def manifest_of(
 
 
 def fallback_of(lowered: Lowered, op_us: Callable[[], dict[str, float] | None]) -> Plan | None:
-    """The plan for machines without the kernel libraries; None if the model uses none.
+    """The plan for machines without the kernel libraries; None if the model uses no kernel library.
 
     Parameters
     ----------
@@ -82,13 +82,14 @@ def fallback_of(lowered: Lowered, op_us: Callable[[], dict[str, float] | None]) 
 
 
 def _quantised(module: Any) -> Quantised | None:
-    """The report on quantised operators that the lowered `module` carries; None if it has no
-    such report."""
+    """The report on quantised operators that is stored in the lowered `module`; None if there is
+    none.
+    """
     report = (module["main"].attrs or {}).get(QUANTISED)
     return None if report is None else msgspec.json.decode(str(report), type=Quantised)
 
 
 def _counted(module: Any) -> tuple[CountedOutput, ...]:
-    """The outputs whose size depends on numbers."""
+    """The outputs whose size depends on the inputs' numbers, not only on their shapes."""
     found = (module["main"].attrs or {}).get(COUNTED_OUTPUTS, ())
     return tuple(CountedOutput(*map(int, each)) for each in found)

@@ -18,15 +18,15 @@ from ..scheduling.budget import Budget
 from ..scheduling.paired_rounds import FEWEST_ROUNDS, Confirmation, checked_rounds, confirm
 
 _LIMIT_S = 30.0
-"""The approximate limit of a check's duration, in seconds."""
+"""The approximate limit of a speed check's duration, in seconds."""
 _ROUGH_LIMIT_S = 2.0
-"""The approximate limit of a rough check's duration, in seconds."""
+"""The approximate limit of a rough speed check's duration, in seconds."""
 _BATCH_S = 0.1
 _MOST_IN_BATCH = 16
 
 
 def interleaved_rounds(executors: list[Any], clock: Clock) -> Iterator[npt.NDArray[np.float64]]:
-    """Run executors against each other in rounds, without end.
+    """Run executors in turns, in rounds, until the caller stops the iteration.
 
     Yields
     ------
@@ -43,14 +43,14 @@ def interleaved_rounds(executors: list[Any], clock: Clock) -> Iterator[npt.NDArr
             clock.measure_interleaved(executors, warmup, batch, seed), dtype=np.float64
         )
         yield from seconds.T * 1e6
-        # Run several rounds in one call. Between two calls the threads of the streams fall asleep,
-        # and the time to wake them must not count.
+        # Run several rounds in one call. Between two calls the threads of the streams fall asleep.
+        # The time to wake them must not be a part of the measured latencies.
         warmup, round_s = 0, float(seconds.sum()) / batch
         batch = int(np.clip(_BATCH_S / max(round_s, 1e-9), 1, _MOST_IN_BATCH))
 
 
 def speed_check(confirmation: Confirmation) -> SpeedCheck:
-    """Make the artifact's record of a speed check.
+    """Convert the result of a speed check to the record in the artifact.
 
     The artifact runs the schedule if the check found that it is faster.
     """
@@ -76,10 +76,11 @@ def check_rounds(
     ----------
     rounds: the three latencies of each round, in microseconds: sequential execution, sequential
         execution again, and the schedule.
-    limit_s: seconds after which no further round begins, however few rounds there were. Too few
-        rounds cannot show that the schedule is faster.
-    rough: whether new processes check the schedule's speed afterwards (`new_processes`). Then the
-        check takes at most about 2 seconds, and a schedule passes if it seems more than 1% faster.
+    limit_s: seconds after which no further round begins. If there were too few rounds by then, they
+        cannot show that the schedule is faster.
+    rough: whether new processes check the schedule's speed afterwards (`new_processes`). If so,
+        this check takes at most about 2 seconds, and a schedule passes if it seems more than 1%
+        faster.
     """
     three = checked_rounds(_until(Budget(limit_s), rounds), 3)
     within = Budget(_ROUGH_LIMIT_S if rough else _LIMIT_S)
@@ -105,7 +106,7 @@ def _until(
 def speed_check_by_auto(schedule: Schedule) -> SpeedCheck | None:
     """The speed check that `auto` made of its schedule; None if `auto` measured nothing.
 
-    If `auto` did not confirm its choice (option `confirm_choice`), this is a rough check.
+    The check is rough if `auto` did not confirm its choice (option `confirm_choice`).
     """
     confirmation = schedule.stats.get("confirmation")
     if confirmation is None:

@@ -11,28 +11,29 @@ from ..plain_data import is_finite
 from ..scheduling.budget import Budget
 
 CHOICE_SHARE = 0.4
-"""Share of the time for choosing a kernel for each operator."""
+"""The fraction of a compilation's time in which kernels are chosen for the operators."""
 LIBRARIES_SHARE = 0.5
-"""Share of the remaining time for checking the kernels of libraries."""
+"""After the choice of kernels, libraries' kernels are checked in this fraction of the time left."""
 SCHEDULE_SHARE = 0.8
-"""Share of the time left after the choice of kernels and the check of libraries' kernels. It is for
-the schedule and its speed check. The rest is for the check of TVM's kernels."""
+"""After the choice of kernels and the check of libraries' kernels, some time is left. This fraction
+of it is for the schedule and its speed check, and the rest for the check of TVM's kernels."""
 
 _T = TypeVar("_T")
 _PIECE = 8
-"""How many kernels are checked between two looks at the clock."""
+"""The number of kernels that are checked before the clock is read again."""
 
 
 class TimeBudget(Budget):
     """The time that a compilation may take, and a list of the work that it left out.
 
-    The time begins when the object is made. Time that a step does not use is left for later steps.
+    The time starts to run when the object is made. Time that one step of the compilation does not
+    use is left for later steps.
 
     Attributes
     ----------
     is_limited: whether there is a limit.
-    measures_nothing: whether there was no time from the start. Then nothing is measured or checked,
-        and nothing that earlier compilations measured is used.
+    measures_nothing: whether the limit is 0. Then nothing is measured or checked, and measurements
+        of earlier compilations are not used.
     not_tried: the work that was left out for lack of time; each item is a phrase for users.
     """
 
@@ -73,12 +74,14 @@ class TimeBudget(Budget):
     def share(self, part: float) -> TimeBudget:
         """Make a budget of a fraction `part`, above 0 and up to 1, of the time that is left.
 
-        The new budget adds to the same list `not_tried`.
+        The new budget has the same list `not_tried` as this budget.
         """
         return TimeBudget(self.left_s() * part, self.not_tried)
 
     def for_one_of(self, models: int) -> TimeBudget:
-        """Make the budget of one of `models` models, an equal share of the time that is left."""
+        """Make the budget for one of `models` models, which gets an equal fraction of the time
+        left.
+        """
         return TimeBudget(self.left_s() / models)
 
     def leave_out(self, what: str) -> None:
@@ -87,7 +90,7 @@ class TimeBudget(Budget):
             self.not_tried.append(what)
 
     def pieces(self, items: Sequence[_T]) -> Iterator[Sequence[_T]]:
-        """Yield `items` in small pieces until the time is over; without a limit in one piece."""
+        """Yield a few `items` at a time until the time is over; without a limit, all at once."""
         size = _PIECE if self.is_limited else max(len(items), 1)
         for begin in range(0, len(items), size):
             if self.is_spent:

@@ -24,15 +24,15 @@ from ..scheduling.options import check_counts
 from .time_budget import TimeBudget
 
 _SEARCH_SHARE = 0.65
-"""Share of the time for the schedule that a search may take. The rest is for the speed check.
-`auto` divides its time itself."""
+"""The fraction of the time for a schedule that the search may take. The rest is for the speed
+check. `auto` divides its time itself."""
 
 
 class MeasuredInTime(BudgetedLatency):
-    """Measured latencies for a search that can do without some latencies, such as `ios`.
+    """Measured latencies for a search that does not need all latencies, such as `ios`.
 
-    When the time is over, further stages are refused: they get the latency inf. Unlike
-    `BudgetedLatency`, this class never refuses a stage that is measured already.
+    After the time is over, stages are refused, which means that they get the latency inf. Unlike
+    `BudgetedLatency`, this class never refuses a stage that is already measured.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class MeasuredInTime(BudgetedLatency):
         Parameters
         ----------
         names: the operators' names.
-        wholes: the ids of the parts of each whole operator; empty if no operator is divided.
+        wholes: the ids of each divided operator's parts; empty if no operator is divided.
 
         Raises
         ------
         OutOfTimeError
-            The time of `model` is over before all of these are measured.
+            The time of `model` is over before all operators are measured.
         """
         super().__init__(model, op_latencies(model, names), budget, wholes)
         self._measured = model
@@ -80,7 +80,8 @@ def latency_in_time(
 ) -> LatencyModel:
     """The latencies for a scheduler that measures `program`.
 
-    With a limit, `ios` gets latencies that leave some of the time for the speed check.
+    If the time is limited, `ios` must stop measuring early, so that time is left for the speed
+    check.
 
     Parameters
     ----------
@@ -95,9 +96,10 @@ def latency_in_time(
 def options_in_time(
     scheduler: str, options: Mapping[str, Any], budget: TimeBudget
 ) -> dict[str, Any]:
-    """The options of a scheduler, with its `time_budget_s` cut to its share of the time.
+    """A scheduler's options, with `time_budget_s` reduced to the time that the scheduler may take.
 
-    The options stay as they are if there is no limit, or if the scheduler has no such option.
+    Options are not changed if the time is unlimited, or if the scheduler has no option
+    `time_budget_s`.
 
     Parameters
     ----------
@@ -105,14 +107,14 @@ def options_in_time(
     """
     if "time_budget_s" not in options_of(scheduler):
         return dict(options)
-    # `auto` may use all of the time, because it reserves a part of it for runs of schedules.
+    # `auto` may use all of the time, because it keeps enough of it for running schedules itself.
     return _cut(options, budget, 1.0 if scheduler == "auto" else _SEARCH_SHARE)
 
 
 def searched_in_time(
     search: Callable[..., ActiveSearch], options: Mapping[str, Any], budget: TimeBudget
 ) -> Schedule:
-    """Run the search with learned latencies until its share of the time is over.
+    """Run the search with learned latencies for at most the time that a search may take.
 
     Parameters
     ----------
@@ -129,9 +131,9 @@ def searched_in_time(
 
 
 def search_limits(options: Mapping[str, Any], budget: TimeBudget) -> tuple[Limits, int]:
-    """The limits of a search with learned latencies, and its seed, from its options.
+    """Read the limits and the seed of a search with learned latencies from its options.
 
-    The seconds are cut to the search's share of the time.
+    The limit in seconds is reduced to the time that a search may take.
 
     Parameters
     ----------
@@ -166,9 +168,9 @@ def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
 
 
 def note_speed_check(checked: SpeedCheck | None, budget: TimeBudget) -> None:
-    """Add the missing rounds to `budget.not_tried` if lack of time decided the speed check.
+    """Add a phrase to `budget.not_tried` if the speed check lacked the time for more rounds.
 
-    Lack of time decided if the check chose sequential execution and its time was over.
+    The check lacked time if it chose sequential execution and its time was over.
 
     Parameters
     ----------
@@ -179,7 +181,7 @@ def note_speed_check(checked: SpeedCheck | None, budget: TimeBudget) -> None:
 
 
 def note_search(schedule: Schedule, budget: TimeBudget) -> None:
-    """Add the work that a scheduler left out, which its `stats` name, to `budget.not_tried`."""
+    """Add to `budget.not_tried` the work that a scheduler left out, according to its `stats`."""
     if not budget.is_limited:
         return
     stats = schedule.stats

@@ -29,12 +29,12 @@ class PairCost:
 def cheapest_labels(
     things: Iterable[int], costs: Iterable[PairCost], equal: Iterable[tuple[int, int]] = ()
 ) -> dict[int, int]:
-    """A label, 0 or 1, for each item, so that the sum of `costs` is as small as possible.
+    """Give each item a label, 0 or 1, so that the sum of `costs` is as small as possible.
 
-    A minimum cut can express the cost of a pair only if the costs of unlike labels sum up to at
-    least the sum for like labels. Where unlike labels are cheaper, their cost is raised to the cost
-    of like labels. Ties: as few items as possible get label 1. Costs are rounded to whole
-    nanoseconds, so that sums are exact.
+    Two items can have different labels in two ways, and equal labels in two ways. A minimum cut can
+    express the costs only if the first two together cost no less than the other two. Where they
+    cost less, their cost is raised. Ties: as few items as possible get label 1. Costs are rounded
+    to whole nanoseconds, so that sums are exact.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def cheapest_labels(
     Source: V. Kolmogorov and R. Zabih, What energy functions can be minimized via graph cuts?
     (2004), section 4. Complexity: one maximum flow over a graph with one node for each item.
     """
-    import networkx as nx  # Imported here, because the import takes half a second.
+    import networkx as nx  # networkx is imported here, because the import takes half a second.
 
     graph = nx.DiGraph()
     graph.add_nodes_from(["0", "1"])

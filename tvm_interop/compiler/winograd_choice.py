@@ -1,4 +1,4 @@
-"""Gives convolutions to Winograd's algorithm where it is faster than the kernel chosen before."""
+"""Computes convolutions by Winograd's algorithm where it beats the kernel chosen before."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ LIBRARY = "onednn"
 """The library whose convolutions may be replaced, and under whose name Winograd's kernels run."""
 
 _FASTER = 0.9
-"""Winograd's kernel is chosen if it takes at most this fraction of the other kernel's time."""
+"""Winograd's kernel is chosen if its time divided by the other kernel's time is at most this."""
 
 _BYTES_PER_US = 12e3
 """The speed at which memory is assumed to deliver weights to one core: 12 GB/s.
 
 Winograd's algorithm reads four times as many weights as other kernels. A kernel that is measured
-alone finds its weights in the caches, but between two of its runs in a network other operators fill
-the caches.
+alone finds its weights in the caches. In a network, other operators replace the weights in the
+caches before the kernel runs again.
 """
 
 
 def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -> Program:
     """Let Winograd's algorithm compute each convolution that becomes faster in this way.
 
-    The convolution keeps the layouts of its tensors. Kernels are measured on one thread, before
-    operators are divided.
+    Each convolution keeps the layouts of its tensors. Kernels are measured on one thread, before
+    operators are divided into parts.
 
     Parameters
     ----------
     program: the program with the chosen kernels.
     latency_of: measures the operators of a program that has the same tensors.
-    budget: the time for the choice. If it is spent, the remaining convolutions stay as they are.
+    budget: the time for the choice. If it is spent, the remaining convolutions keep their kernels.
     """
     if budget.measures_nothing:
         return program
@@ -64,7 +64,7 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
 
 
 def by_winograd(program: Program, names: Collection[str]) -> Program:
-    """Let Winograd's algorithm compute the convolutions of these names that it suits.
+    """Use Winograd's algorithm for the convolutions with the given names, if it suits them.
 
     Nothing is measured. Names of other operators have no effect.
     """
@@ -74,7 +74,7 @@ def by_winograd(program: Program, names: Collection[str]) -> Program:
 
 
 def _candidates(program: Program) -> dict[int, WinogradConv2d]:
-    """The descriptions for Winograd's algorithm of the operators that it suits, by their index."""
+    """Descriptions of the operators that Winograd's algorithm suits, by the operator's index."""
     found = ((i, _candidate(program, op)) for i, op in enumerate(program.operators))
     return {i: kind for i, kind in found if kind is not None}
 
@@ -97,7 +97,8 @@ def _candidate(program: Program, op: Operator) -> WinogradConv2d | None:
 
 _FEWEST_CHANNELS = 8
 _FEWEST_FLOPS = 5e5
-"""Convolutions with fewer operations take a few microseconds by any kernel."""
+"""The fewest operations of a convolution for Winograd's algorithm. Smaller convolutions take a few
+microseconds with any kernel."""
 
 
 def _more_weights_us(kind: WinogradConv2d) -> float:

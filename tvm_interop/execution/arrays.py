@@ -81,7 +81,7 @@ def as_array(value: Any, expected: Port, kind: str) -> np.ndarray:
 
 def has_dtype(array: np.ndarray, name: str) -> bool:
     """Whether `name` is the dtype of `array`."""
-    # A comparison of dtypes takes 0.1 us, while the name of a dtype takes 4 us.
+    # Compare dtypes and not their names: this takes 0.1 us, and getting a name takes 4 us.
     dtype = _dtype_of(name)
     return array.dtype == dtype if dtype is not None else str(array.dtype) == name
 
@@ -90,12 +90,12 @@ def has_dtype(array: np.ndarray, name: str) -> bool:
 def _dtype_of(name: str) -> np.dtype[Any] | None:
     try:
         return np.dtype(name)
-    except TypeError:  # The module that makes this dtype known to NumPy is not imported.
+    except TypeError:  # No imported module defines this dtype for NumPy.
         return None
 
 
 def writable_array(value: Any, expected: Port) -> np.ndarray:
-    """Return an array over the memory of `value`, to which output `expected` is to be written.
+    """Return an array over the memory of `value`, so that output `expected` can be written to it.
 
     Raises
     ------
@@ -152,8 +152,8 @@ def _new_tensor(array: np.ndarray) -> Any:
     tensor = as_tensor(array)
     if not hasattr(type(tensor), "__array__"):
         # Without `__array__`, `np.asarray` silently makes an array whose only element is the
-        # tensor object. The method is added to TVM's own class: TVM creates the tensors, so they
-        # would not be instances of a subclass.
+        # tensor object. The method is added to TVM's own class and not to a subclass, because TVM
+        # creates the tensors and knows no subclass.
         type(tensor).__array__ = _array_of_tensor
     return tensor
 
@@ -190,7 +190,7 @@ def _tensor_over(out: Any) -> Any:
     import tvm_ffi
 
     if out.__dlpack_device__()[0] != tvm_ffi.DLDeviceType.kDLCPU:
-        import tvm  # noqa: F401  TVM adds `copyfrom`, which writes to devices.
+        import tvm  # noqa: F401  TVM adds the method `copyfrom`, which writes to devices.
     try:
         tensor = tvm_ffi.from_dlpack(out)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -203,15 +203,16 @@ def _tensor_over(out: Any) -> Any:
 
 
 def refuse_unresolved(value: Any, what: str) -> None:
-    """Refuse a tensor of PyTorch that requires grad, or whose memory holds its negative.
+    """Refuse a tensor of PyTorch that requires grad, or whose memory holds the negated values.
 
     PyTorch negates some tensors only when they are read, such as the imaginary part of a conjugate.
-    DLPack passes on the memory of such a tensor, but not that its values are still to be negated.
+    DLPack passes on the memory of such a tensor, but not the information that its values must still
+    be negated.
 
     Raises
     ------
     InputError
-        `value` is such a tensor.
+        `value` is a tensor that requires grad, or whose memory holds the negated values.
     """
     if getattr(value, "requires_grad", False):
         raise InputError(

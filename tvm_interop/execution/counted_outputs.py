@@ -1,4 +1,4 @@
-"""Reads outputs whose size along an axis depends on the numbers that a model computes."""
+"""Reads outputs whose size along an axis depends on values that the model computes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 
 class CountedOutputs:
-    """The outputs of a model whose size depends on numbers.
+    """The outputs of a model whose size depends on values that the model computes.
 
     Attributes
     ----------
-    axes: for each of these outputs, by its position, the axis along which the size depends on
-        numbers.
+    axes: for each of these outputs, by its position, the axis whose size depends on such values.
     """
 
     def __init__(self, artifact: Artifact, *, is_remote: bool = False) -> None:
@@ -44,9 +43,10 @@ class CountedOutputs:
 
     @cached_property
     def _counts(self) -> dict[int, int]:
-        """The position of each size among the outputs of the plan.
+        """For each output with a computed size, the position of this size among the plan's outputs.
 
-        Only an instance that Python made needs it. The native library knows its models' sizes.
+        Only instances made by Python code need these positions. For its own models, the native
+        library knows the sizes.
         """
         return {each.output: each.count for each in self._artifact.manifest.counted}
 
@@ -70,22 +70,22 @@ class CountedOutputs:
         return min(max(int(count[0]), 0), most)
 
     def open_shape(self, port: Port, position: int) -> tuple[int | str, ...]:
-        """Return the shape of an output, with a name in place of a size that depends on numbers."""
+        """Return the shape of an output, with a name in place of a size that depends on values."""
         shape: list[int | str] = list(port.shape)
         if position in self.axes:
             shape[self.axes[position]] = f"{port.name}_count"
         return tuple(shape)
 
     def refuse(self, port: Port, position: int, what: str) -> None:
-        """Refuse to use an output in a way for which its size must be known.
+        """Refuse a use of an output for which its size must be known before the run.
 
         Raises
         ------
         InputError
-            The size of the output depends on numbers.
+            The size of the output depends on values that the model computes.
         """
         if position in self.axes:
             raise InputError(
-                f"the size of output `{port.name}` depends on numbers, so it cannot {what}: take "
-                "it with `get_output` after the run"
+                f"the size of output `{port.name}` depends on computed values, so the output "
+                f"cannot {what}: take it with `get_output` after the run"
             )

@@ -62,7 +62,7 @@ class Instance:
             raise too_large(plan) from error
         self._owners: dict[
             int, np.ndarray
-        ] = {}  # The caller's arrays by value id, to keep them alive.
+        ] = {}  # The caller's arrays, kept alive here, by value id.
         self._lent: set[int] = set()  # Values whose memory belongs to the caller.
         tensors = [as_tensor(array) for array in self.arrays]
         source = cpu_kernels(kernels, plan.operators, plan.is_constant)
@@ -81,8 +81,8 @@ class Instance:
     def executor_of(self, begin: int, end: int) -> Any:
         """Return an executor for the operators `begin` to `end - 1` only, on the same tensors.
 
-        Waits for operators before `begin` are dropped. The caller must make sure that those
-        operators have ended, as `Segments` does.
+        The new executor does not wait for operators before `begin`. The caller must make sure that
+        they have ended, as `Segments` does.
         """
         part = [
             op._replace(waits=tuple(wait - begin for wait in op.waits if wait >= begin))
@@ -114,7 +114,7 @@ class Instance:
             np.copyto(self.arrays[value], array)
 
     def read(self, value: int) -> np.ndarray:
-        """Return value number `value` without a copy; the next run may change it."""
+        """Return the value with the number `value` without a copy; the next run may change it."""
         return self.arrays[value]
 
     def replace(self, value: int, array: np.ndarray) -> None:
@@ -144,8 +144,9 @@ class Instance:
             The memory is not contiguous, or its address is not a multiple of 64 bytes.
         """
         check_alignment(self.plan.values[value].name, array)
-        # An array that shares another library's memory is often marked read-only, and NumPy does
-        # not export a read-only array by DLPack. A new array at the same address is writable.
+        # An array over another library's memory is often marked read-only, and NumPy does not
+        # export a read-only array by DLPack. So make a new array at the same address, which is
+        # writable.
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
         self._owners[value] = array
         self._lent.add(value)
@@ -168,7 +169,7 @@ def threads_per_stream(plan: Plan) -> int:
     """Return the number of threads for the parallel loops of one stream's kernels."""
     # A model that returns its inputs unchanged has no operators, and so no streams.
     threads = {stream.threads for stream in plan.streams} or {1}
-    assert len(threads) == 1, "every stream of a plan has as many threads"
+    assert len(threads) == 1, "all streams of a plan have the same number of threads"
     return threads.pop()
 
 
@@ -178,7 +179,7 @@ def as_tensor(array: np.ndarray) -> Any:
     A bfloat16 array becomes a uint16 tensor, because TVM's kernels take bfloat16 in that form. The
     tensor has TVM's class if TVM is imported.
     """
-    if array.size == 0:  # NumPy may give an empty array an address that is not aligned.
+    if array.size == 0:  # The address of an empty NumPy array may be unaligned.
         array = aligned_empty((1,), array.dtype)[:0].reshape(array.shape)
     return tvm_ffi.from_dlpack(array.view(np.uint16) if array.dtype == "bfloat16" else array)
 

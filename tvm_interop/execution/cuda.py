@@ -24,7 +24,8 @@ from .kernels import Kernels, cuda_kernels
 _LOG = logging.getLogger("tvm_interop")
 
 _BLOCK_ALIGNMENT = 256
-"""Alignment of inputs, outputs and weights in GPU memory, in bytes, equal to `cudaMalloc`'s."""
+"""Alignment of inputs, outputs and weights in GPU memory, in bytes. `cudaMalloc` has the same
+alignment."""
 
 
 class CudaInstance:
@@ -112,10 +113,10 @@ class CudaInstance:
 
     @property
     def implementations(self) -> dict[str, str]:
-        """Texts about the algorithms that run the operators of kernel libraries.
+        """Describes the algorithms with which kernel libraries run their operators.
 
-        The keys are the operators' names. A text names the operator's algorithm. It also says which
-        algorithms the library refused, and why.
+        The keys are the operators' names. The text of an operator names its algorithm. It also says
+        which algorithms the library refused, and why.
         """
         return {
             op.name: _cuda.implementation(kernel)
@@ -144,14 +145,14 @@ class CudaInstance:
         _cuda.start(self.executor)
 
     def view(self, value: int) -> DeviceTensor:
-        """Return value number `value`, a tensor in the GPU's memory. The next run changes it."""
+        """Return the value with the number `value` in the GPU's memory. The next run changes it."""
         return DeviceTensor(self.tensors[value], self.streams)
 
     def copy_to(self, value: int, tensor: Any) -> None:
         """Copy value number `value` to a tensor of the caller on the same GPU.
 
         Returns when the copy is done. The copy waits for unfinished work of the tensor's library,
-        if the tensor's DLPack methods let our stream wait for that work.
+        if the tensor's DLPack methods let another stream wait for that work.
 
         Raises
         ------
@@ -200,7 +201,7 @@ class CudaInstance:
             _cuda.load(loader, tensor, target)
 
     def _taken(self, array: Any) -> Any:
-        """Get a tensor by DLPack. Our stream waits for unfinished work on the tensor."""
+        """Get a tensor by DLPack. The plan's stream waits for unfinished work on the tensor."""
         _, number = array.__dlpack_device__()
         devices = sorted(set(_cuda.stream_devices(self.streams)))
         if number not in devices:
@@ -228,7 +229,7 @@ class CudaInstance:
         )
 
     def read(self, value: int) -> np.ndarray:
-        """Wait for all runs, and return a copy of value number `value` in host memory."""
+        """Wait for all runs, and return a host copy of the value with the number `value`."""
         planned = self.plan.values[value]
         array = aligned_empty(planned.shape, planned.dtype)
         if value not in self._slots:
@@ -265,8 +266,8 @@ class CudaInstance:
     def _allocate(self, plan: Plan) -> list[Any]:
         """Allocate one block of memory on each GPU, and return the tensors within it.
 
-        A block begins with the arena, whose layout the plan gives. The inputs, outputs and weights
-        follow.
+        A block begins with the arena: memory for the tensors between operators, laid out by the
+        plan. The inputs, outputs and weights follow.
         """
         ends = {device: aligned_nbytes(plan.arena_of(device)) for device in plan.devices}
         offsets: dict[int, int] = {}
@@ -383,7 +384,7 @@ def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
 
 
 def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
-    # `streams` may be fewer or more than the plan's streams: the executor checks their number.
+    # The executor checks that there are as many streams as in the plan.
     devices = _cuda.stream_devices(streams)
     for s, (wanted, device) in enumerate(zip(cuda_devices(plan), devices, strict=False)):
         if wanted != device:

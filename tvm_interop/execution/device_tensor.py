@@ -12,7 +12,7 @@ from ..program.host_memory import aligned_empty
 from .cpu import as_tensor
 
 _NO_WAIT = -1
-"""DLPack's number for a consumer that waits for the producer's work by itself."""
+"""DLPack's number for the case that no stream of the consumer needs to wait."""
 _DEFAULT_STREAM = 1
 """DLPack's number for CUDA's default stream, which is used if no stream is named."""
 
@@ -21,8 +21,8 @@ class DeviceTensor:
     """A tensor of a module, in the memory of a GPU.
 
     ``torch.from_dlpack(tensor)`` and the same functions of other libraries use the memory without a
-    copy. The consumer's stream waits for the runs that were started. The consumer must read the
-    memory before the module's next run, which changes it.
+    copy. The stream of the library that calls them (the consumer) waits for the runs that were
+    started. The consumer must read the memory before the module's next run, which changes it.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class DeviceTensor:
         return int(kind), int(number)
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
-        """Return a capsule of the memory, and let the consumer's stream wait for the runs so far.
+        """Return a DLPack capsule of the memory; the consumer's stream waits for the runs so far.
 
         Parameters
         ----------

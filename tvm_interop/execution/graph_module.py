@@ -34,7 +34,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
     Only one thread at a time may run a module; load a second module to run two at once. Inputs keep
     their values between runs. Outputs are copied, so a later run does not change them. `Session`
-    does the same with the method names of onnxruntime.
+    offers the same under the method names of onnxruntime.
 
     Examples
     --------
@@ -212,7 +212,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The process cannot use its GPU any more, because a kernel failed or the process was
             forked.
         """
-        if arrays or inputs or self._never_set:  # Skip needless work: a run may take only 30 us.
+        if arrays or inputs or self._never_set:  # Otherwise, save the time to set nothing.
             self._set_all(self._all_given(arrays, inputs))
         self._instance.run()
         self._count_run()
@@ -276,8 +276,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         """Start a run and do not wait for the GPU; on other devices, do the same as `run`.
 
         Later runs, and all calls that set inputs or get outputs, come after this run. If another
-        library takes an output of `get_output_zero_copy`, its work on that output comes after this
-        run too. A failure of the GPU shows in a later call.
+        library reads an output of `get_output_zero_copy`, it waits for this run too. If the GPU
+        fails, a later call raises the error.
 
         Raises
         ------
@@ -321,7 +321,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             f"the model runs on zeros: its inputs {names} were never set; give arrays to `run` or "
             "`set_input`",
             RuntimeWarning,
-            stacklevel=4,  # The warning names the line that called the public method.
+            stacklevel=4,  # Names the line that called the public method.
         )
         self._never_set = self._never_set - unset
 
@@ -449,8 +449,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
         Parameters
         ----------
-        device: the module's own device, or None. It exists for code that was written for TVM's
-            graph executor.
+        device: the module's own device, or None. The parameter exists for code that was written for
+            TVM's graph executor.
         func_name: `run`, the only function. It exists for the same reason as `device`.
         repeat: the number of measurements.
         number: the number of runs in each measurement, which gives the mean time of these runs.

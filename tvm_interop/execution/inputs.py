@@ -18,8 +18,8 @@ _CPU = 1
 def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
     """Return `value` in a form that `instance.write` takes for the input `expected`.
 
-    A tensor on a device of the instance's kind, such as a tensor of PyTorch on a GPU, is returned
-    itself. Anything else is returned as an array.
+    If `value` is a tensor on a device of the instance's kind, such as a PyTorch tensor on a GPU, it
+    is returned unchanged. Anything else is returned as an array.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
 
 
 def as_device_output(value: Any, expected: Port) -> Any:
-    """Return `value`, a tensor on a device to which output `expected` is to be written.
+    """Return `value`, a tensor on a device, after a check that output `expected` fits into it.
 
     Raises
     ------

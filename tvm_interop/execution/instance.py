@@ -33,7 +33,7 @@ class Clock(Protocol):
         warmup: untimed rounds before the timed ones.
         repeats: timed rounds.
         seed: seed of the random orders.
-        primed: whether to run each executor once more, untimed, just before each timed run.
+        primed: whether to run an executor once more, untimed, just before each of its timed runs.
 
         Returns
         -------
@@ -96,7 +96,8 @@ class PlanInstance(Protocol):
         Raises
         ------
         DeviceError
-            The device cannot access host memory in place. Nothing changes in that case.
+            The device cannot access host memory in place. The input or output then keeps its old
+            memory.
         """
         ...
 

@@ -87,7 +87,7 @@ class Kernels:
         Raises
         ------
         ArtifactError
-            The library is missing, or it has no kernel for `op`.
+            The kernel library of `op` is missing, or it has no kernel for `op`.
         """
         if op.library is not None and library_version(op.library) is None:
             raise ArtifactError(

@@ -35,8 +35,8 @@ class NativeInstance:
 
         Parameters
         ----------
-        artifact: an artifact whose `native` is not None.
-        shape: the index of the instance's set of input shapes, among the model's sets.
+        artifact: an artifact that the native library has loaded: its `native` is not None.
+        shape: which of the model's sets of input shapes the instance is for, by index.
 
         Raises
         ------
@@ -57,7 +57,7 @@ class NativeInstance:
         self.inputs = self._model.inputs[shape]
         self.outputs = self._model.outputs[shape]
         self._arrays: dict[int, np.ndarray] = {}
-        self._bound: dict[int, np.ndarray] = {}  # The caller's arrays by value id, kept alive.
+        self._bound: dict[int, np.ndarray] = {}  # Keeps the caller's arrays alive.
         self._timed: Any = None
         self._ran_elsewhere = False  # Whether the latest run was a `run_on`.
 
@@ -79,8 +79,8 @@ class NativeInstance:
     def executor(self) -> Any:
         """The object that `clock` times, on the inputs and outputs of the latest run.
 
-        After `run_on`, the object uses the instance's own inputs and outputs, or memory that was
-        bound to them.
+        After `run_on`, the executor uses the instance's own inputs and outputs again, or memory
+        that was bound to them.
         """
         if self._ran_elsewhere:
             self.run()
@@ -97,9 +97,10 @@ class NativeInstance:
         self._ran_elsewhere = False
 
     def run_on(self, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray]) -> None:
-        """Run every operator once on the caller's memory, which is copied only where it must be.
+        """Run every operator once on the caller's memory. Data are copied only where they must be.
 
-        The instance's own inputs and outputs, and memory that was bound, are used again afterwards.
+        Later runs use the instance's own inputs and outputs again, or memory that was bound to
+        them.
 
         Parameters
         ----------
@@ -127,7 +128,7 @@ class NativeInstance:
         return self._own(value) if bound is None else bound
 
     def size_of(self, position: int) -> int:
-        """Return the size that the latest run gave, for an output whose size depends on numbers."""
+        """Return the size from the latest run, for an output whose size depends on values."""
         return int(self._native.sizes[position])
 
     def rebind(self, value: int, array: np.ndarray) -> None:

@@ -28,7 +28,8 @@ class Shapes:
     ----------
     inputs, outputs: the model's inputs and outputs, for each set.
     batch_sizes: the batch size of each set; empty if the model was not compiled for batch sizes.
-    counted: the outputs whose size depends on numbers. `outputs` has their largest shapes.
+    counted: the outputs whose size depends on values that the model computes. `outputs` has their
+        largest shapes.
     row_range: the ranges of sizes for which the sets were compiled; None if the model was compiled
         only for the exact shapes of the sets.
     """
@@ -96,11 +97,11 @@ class Shapes:
     def changeable(self, instance: PlanInstance, shape: int) -> ChangeableInstance:
         """Return `instance` if its weights can be replaced, or else a new instance with its inputs.
 
-        A new instance also uses the memory of the caller that was bound to `instance`.
+        If memory of the caller was bound to `instance`, a new instance uses this memory too.
         """
         if isinstance(instance, ChangeableInstance):
             return instance
-        assert isinstance(instance, NativeInstance), "all others can change their weights"
+        assert isinstance(instance, NativeInstance), "only a native instance has fixed weights"
         changeable = self._open_changeable(shape)
         instance.take_over(changeable)
         return changeable
@@ -146,8 +147,9 @@ def open_instance(
 
     Parameters
     ----------
-    kernels: returns the loaded kernels, which instances may share; `artifact.load_kernels` by
-        default. It is called only after the check that the plan's device is there.
+    kernels: a function that returns the loaded kernels, which instances may share;
+        `artifact.load_kernels` by default. It is called only after a check that the plan's device
+        exists.
 
     Raises
     ------

@@ -23,7 +23,7 @@ class OpProfile(NamedTuple):
         number of a helper thread.
     lost_us: on a CPU, for how long the operator had no core although it could run. Either no thread
         had started the operator yet, or the system had taken the core from its thread.
-    off_core_us: the part of `lost_us` between `start_us` and `end_us`.
+    off_core_us: how much of `lost_us` lies between `start_us` and `end_us`.
     """
 
     name: str

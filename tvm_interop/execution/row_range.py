@@ -15,15 +15,16 @@ from ..program.row_axis import axes_of_ranges, next_larger
 
 
 class RowRange:
-    """The axes along which a model's rows lie, and the numbers of rows that it was compiled for.
+    """Knows on which axes a model's rows lie, and for which numbers of rows it was compiled.
 
-    A model may have one or two dimensions with a range of sizes. With two, such as the batch and
-    the length of its sequences, a number of rows is a pair of numbers.
+    A model may have one or two dimensions with a range of sizes. If it has two, such as the batch
+    and the length of its sequences, then a "number of rows" is a pair of sizes.
 
     Attributes
     ----------
-    dimensions: the names of the dimensions whose sizes are the numbers of rows, such as `batch`. A
-        dimension whose rows are the positions of a sequence comes last.
+    dimensions: the names of the dimensions with a range of sizes, such as `batch`. Their sizes are
+        the numbers of rows. If the rows of a dimension are the positions of a sequence, it comes
+        last.
     sizes: for each of the model's sets of input shapes, the number of rows of each dimension.
     """
 
@@ -40,7 +41,7 @@ class RowRange:
         ----------
         ranges: the number of rows of each set of input shapes, by the dimension's name.
         inputs, outputs: the inputs and outputs for each set of input shapes.
-        masks: the inputs that are masks, which are padded with 0, by name. The value says at which
+        masks: the inputs that are masks, by name. Masks are padded with 0. The value says at which
             positions the mask must be 1 so that a run may be padded: at the `first`, at `any`, at
             `all`, or `nowhere` (see `artifact.manifest.RowMask`).
         """
@@ -84,7 +85,7 @@ class RowRange:
         """Find which axes of an input or output have a range of sizes.
 
         Return a triple for each of these axes: the index of its dimension in `dimensions`, the
-        axis, and how many indices of the axis are one row.
+        axis, and how many elements along the axis make up one row.
         """
         shape, first = self._first[is_output][position].shape, self.sizes[0]
         return [
@@ -106,9 +107,10 @@ class RowRange:
     ) -> tuple[int, ...] | None:
         """The numbers of rows of inputs with these shapes: one for each dimension with a range.
 
-        The keys of `shapes` are the inputs' positions. A dimension that none of these inputs
-        has keeps its `current` number of rows. The result is None if an input has another rank than
-        in the model, or another size along an axis without rows, or if no input has rows.
+        The keys of `shapes` are the inputs' positions. A dimension that none of these inputs has
+        keeps its `current` number of rows. The result is None in three cases: an input has another
+        rank than in the model, it has another size along an axis without rows, or no input has
+        rows.
 
         Raises
         ------
@@ -194,9 +196,9 @@ class RowRange:
     def filled(self, array: np.ndarray, position: int, port: Port) -> np.ndarray:
         """Pad an input to the shape of `port`, with copies of its last row.
 
-        A copy of a row is valid data: it has no index that is out of range. A mask is padded with 0
-        along the positions of a sequence, and along the other dimension with copies of its last
-        row. `check_mask` checks whether a mask may be padded.
+        Padding with a copy of a row is safe, because a row that was given holds no index that is
+        out of range. A mask is padded with 0 along the positions of a sequence, and along the other
+        dimension with copies of its last row. `check_mask` checks whether a mask may be padded.
         """
         for number, axis, _ in reversed(self._known_axes(position, is_output=False)):
             given, wanted = array.shape[axis], port.shape[axis]
@@ -217,7 +219,7 @@ class RowRange:
         Raises
         ------
         CannotFillUpError
-            The input is a mask, and with its numbers a padded run could give wrong results.
+            The input is a mask, and with its values a padded run could give wrong results.
         """
         one_at, axes = self._masks.get(position, "nowhere"), self._axes[False][position]
         axis = axes[-1]
@@ -225,8 +227,8 @@ class RowRange:
             return
         are_in_range = bool(((array >= 0) & (array <= 1)).all())
         ones = array == 1
-        # With two ranges, each row of the first dimension is a sequence, whose own part of the mask
-        # must contain a 1.
+        # If two dimensions have ranges, each row of the first one is a sequence. The mask of each
+        # sequence must contain a 1.
         kept = axes[0] if len(axes) == 2 else None
         over = tuple(a for a in range(array.ndim) if a != kept)
         if one_at == "any":
@@ -256,5 +258,5 @@ class RowRange:
 
 
 def _along(axis: int, begin: int, end: int | None) -> tuple[slice, ...]:
-    """The index of all elements from `begin` to `end` along an axis."""
+    """An index that selects the elements from `begin` to `end` along an axis."""
     return (*[slice(None)] * axis, slice(begin, end))

@@ -34,7 +34,7 @@ class RemoteInstance:
     Attributes
     ----------
     plan: the plan that runs. A server runs only TVM's kernels. So if the artifact's plan needs a
-        kernel library, the artifact's fallback plan runs, which needs none.
+        kernel library, the artifact's fallback plan runs instead. It needs no kernel library.
     executor: the executor on the server.
     """
 
@@ -50,8 +50,8 @@ class RemoteInstance:
             The model was compiled for a GPU, the tracker cannot be reached, no server is free, or
             the server lacks our runtime.
         ArtifactError
-            The plan needs a kernel library and there is no fallback, or the server's CPU lacks
-            instructions that the kernels need.
+            The plan needs a kernel library and the artifact has no fallback plan, or the server's
+            CPU lacks instructions that the kernels need.
         """
         self.plan = _plan_on_tvm_alone(artifact)
         self.inputs, self.outputs = ports_of(self.plan)
@@ -87,7 +87,7 @@ class RemoteInstance:
             self._tensor(value).copyfrom(np.ascontiguousarray(array))
 
     def read(self, value: int) -> np.ndarray:
-        """Return value number `value`, copied from the server.
+        """Return the value with the number `value`, copied from the server.
 
         Raises
         ------
@@ -161,7 +161,7 @@ def _plan_on_tvm_alone(artifact: Artifact) -> Plan:
 
 
 def _described(plan: Plan) -> dict[str, Any]:
-    """Return the arguments of `ServedProgram` that describe `plan`; the arena is buffer 0."""
+    """Return the arguments of `ServedProgram` that describe `plan`. Buffer 0 is the arena."""
     buffers = [plan.arena_bytes]
     values: dict[int, ServedTensor] = {}
     roots_first = sorted(range(len(plan.values)), key=lambda v: plan.values[v].storage == "alias")

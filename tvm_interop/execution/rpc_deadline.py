@@ -19,7 +19,7 @@ class NoAnswerError(DeviceError):
 def answer_within(seconds: float, who: str, call: Callable[[], _T]) -> _T:
     """Run `call` in a new thread; return its result, or raise its error.
 
-    A call that gets no answer cannot be stopped. Its thread goes on and keeps its resources.
+    A call that gets no answer cannot be stopped. Its thread keeps waiting, and keeps its resources.
 
     Parameters
     ----------

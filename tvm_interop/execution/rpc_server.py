@@ -61,8 +61,8 @@ def free_sessions(address: ServerAddress, limit: int | None = None) -> list[Any]
     DeviceError: the tracker cannot be reached, or has no free server of that key.
     """
     sessions: list[Any] = []
-    # Ask the tracker before each request. Another client may have taken the last free server, and
-    # a request would then wait for a server.
+    # Ask the tracker how many servers are free before each request. If another client has taken the
+    # last one, a request would wait for a server.
     while len(sessions) != limit and _num_free(address):
         try:
             sessions.append(_request(address))
@@ -125,7 +125,7 @@ def _request(address: ServerAddress) -> Any:
     """
 
     def ask() -> Any:
-        # The request has a connection of its own. Closing this connection ends the request.
+        # The request has its own connection, so that closing the connection ends the request.
         tracker = _connect(address)
         # Without a timeout TVM waits forever, for example for a server that just died.
         tracker._sock.settimeout(_REQUEST_S)
@@ -218,7 +218,7 @@ class ServedProgram:
         DeviceError: the server lacks our runtime.
         ArtifactError: the server's CPU lacks instructions that the kernels need.
         """
-        # The session is kept, because the program can be freed only in an open session.
+        # Keep the session open, because the program can be freed only in an open session.
         self._session = session
         missing = missing_features(
             cpu_features, parse_cpuinfo([self._function("remote.cpu_flags")()])
@@ -241,11 +241,11 @@ class ServedProgram:
         self.cores = int(self._function("runtime.num_threads")())
 
     def tensor(self, value: int) -> Any:
-        """Return value number `value`, a tensor in the server's memory."""
+        """Return the tensor with the number `value`, which lies in the server's memory."""
         return self.call("remote.tensor", self._program, value)
 
     def fill_at_random(self) -> None:
-        """Fill all float tensors with random values of a size that is usual in real models."""
+        """Fill all float tensors with random values that are about as large as in real models."""
         self.call("remote.fill_at_random", self._program)
 
     def measure(

@@ -1,12 +1,12 @@
 """Runs a plan in segments: consecutive ranges of its operators, each run by a separate call.
 
-This is safe for the following reason. A plan lists its operators in an order that respects
-dependencies, the orders of streams and all waits. A segment is a range of that list. So an operator
-that must end before another one is in the same segment or in an earlier segment. Within a segment,
-the order on each stream and the waits stay as they are. When the call for a segment returns, all of
-its streams have ended. Every happens-before relation that `check_plan` relies on therefore still
-holds, and operators that share memory still do not overlap. The results are equal to the last bit,
-because the same kernels read the same bytes.
+Running a plan in segments is safe for the following reason. A plan lists its operators in an order
+that respects dependencies, the orders of streams and all waits. A segment is a range of that list.
+So an operator that must end before another one is in the same segment or in an earlier segment.
+Within a segment, the order on each stream and the waits stay as they are. When the call for a
+segment returns, all of its operators have ended. Therefore, if one operator ends before another
+starts in a normal run, it does so here too. So operators that share memory still do not overlap.
+The results are equal to the last bit, because the same kernels read the same bytes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Segments:
         return len(self._executors)
 
     def run(self, segment: int) -> None:
-        """Run one segment, and return when all of its streams have ended.
+        """Run one segment, and return when all of its operators have ended.
 
         Segment 0 begins a new run, even if the last run was not finished.
 
@@ -99,9 +99,10 @@ class Segments:
 def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...]:
     """Return the `count - 1` cuts that divide a plan into segments of about equal latency.
 
-    Cuts are at the ends of blocks only. They make the longest segment as short as possible. Among
-    equal solutions, the solution whose first cuts come earliest is taken. A plan with fewer than
-    `count` blocks is cut at the end of each block. The time is O(blocks^2 count).
+    Cuts are only at the ends of blocks (see `OpGraph.blocks`). They make the longest segment as
+    short as possible. Among equally good solutions, the one whose first cuts come earliest is
+    taken. A plan with fewer than `count` blocks is cut at the end of each block. The time is
+    O(blocks^2 count).
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class ShapedInstances:
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """The counts of runs and rows at each size; the keys are those of `runs_by_size`."""
+        """The counts of runs and rows at each size. The keys are the same as in `runs_by_size`."""
         return self._counts.counts()
 
     @property
@@ -70,7 +70,7 @@ class ShapedInstances:
         self._counts = other._counts
 
     def count_elsewhere(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Count a run of another module on inputs of these shapes, which were not padded."""
+        """Count a run of another module on inputs of these shapes that it did not pad."""
         found = {self._position(name): shape for name, shape in shapes.items()}
         rows = None if self._range is None else self._range.rows_of(found, self._rows)
         if rows is not None:
@@ -160,7 +160,7 @@ class ShapedInstances:
 
     @contextmanager
     def _same_shape_after_errors(self) -> Iterator[None]:
-        """Switch back to the earlier plan and its inputs if setting the inputs fails."""
+        """If setting the inputs fails, switch back to the plan and the inputs from before."""
         before = self._instance, self._shape, self._rows
         try:
             yield
@@ -169,7 +169,7 @@ class ShapedInstances:
             raise
 
     def _check_mask(self, position: int, array: Any) -> None:
-        """Raise InputError if input `position` is a mask with which the run may not be padded."""
+        """Raise InputError if input `position` is a mask whose values forbid to pad the run."""
         if self._range is not None:
             self._range.check_mask(array, position, self._instance.inputs[position])
 
@@ -185,13 +185,15 @@ class ShapedInstances:
 
     def _current_inputs(self) -> list[Port]:
         """The inputs, with the shapes that they have now."""
-        ports = self._instance.inputs  # Raises an error if the module was closed.
+        # The next line raises an error if the module was closed.
+        ports = self._instance.inputs
         return ports if self._range is None else self._ports_in_rows()[0]
 
     def _current_outputs(self) -> list[Port]:
         """The outputs, with the shapes that they have for the current inputs.
 
-        A size that depends on numbers is the largest.
+        If a size depends on values that the model computes, it is given by its largest possible
+        value.
         """
         ports = self._instance.outputs[: self._num_outputs]
         return ports if self._range is None else self._ports_in_rows()[1]
@@ -241,7 +243,7 @@ class ShapedInstances:
 
     @property
     def _is_full(self) -> bool:
-        """Whether a run computes no more rows than the current inputs have."""
+        """Whether the current inputs need no padding: a run computes exactly their rows."""
         return self._range is None or self._rows in self._range.sizes
 
     def _check_is_full(self) -> None:
@@ -256,8 +258,8 @@ class ShapedInstances:
     def open_shapes(self) -> tuple[list[tuple[int | str, ...]], list[tuple[int | str, ...]]]:
         """Return the shapes of the inputs and the outputs.
 
-        A dimension that was compiled for a range, or whose size depends on numbers, is given by its
-        name.
+        A dimension that was compiled for a range, or whose size depends on values that the model
+        computes, is given by its name.
         """
         ports = self._current_inputs(), self._current_outputs()
         known = self._range
@@ -274,7 +276,7 @@ class ShapedInstances:
         return ins, outs
 
     def check_size_is_fixed(self, output: str) -> None:
-        """Raise InputError if the size of an output depends on numbers."""
+        """Raise InputError if the size of an output depends on values that the model computes."""
         for i, port in enumerate(self._current_outputs()):
             if port.name == output:
                 self._counted.refuse(port, i, "be bound to memory")
@@ -300,7 +302,7 @@ class ShapedInstances:
         self._set_weights(arrays)
 
     def _set_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set weights by name, in all present and later instances."""
+        """Set weights by name, in the instances of this module and in those that it makes later."""
         for shape in list(self._instances):
             self._replace_weights(shape, arrays)
         # Instances for other input shapes get these weights when they are made.
@@ -314,8 +316,8 @@ class ShapedInstances:
         for name, array in arrays.items():
             if name not in index:
                 raise InputError(
-                    f"for inputs of other shapes the model has no weight `{name}`: give the "
-                    "weights when the model is compiled"
+                    "the weights cannot be changed, because for inputs of other shapes the model "
+                    f"has no weight `{name}`: give the weights when the model is compiled"
                 )
             instance.replace(index[name], array)
 

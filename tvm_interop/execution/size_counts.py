@@ -14,7 +14,7 @@ Size = tuple[int, ...]
 
 @dataclass(frozen=True)
 class RunCounts:
-    """The runs at one size, as `tvi_run_counts` of the C interface has them.
+    """The runs at one size, with the same numbers as `tvi_run_counts` of the C interface.
 
     Attributes
     ----------

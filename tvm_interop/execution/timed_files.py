@@ -22,20 +22,20 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 200
 
 
 def time_files(paths: Sequence[str], seconds: float, seed: int) -> list[list[float]]:
-    """Time one instance for each entry of `paths` against the others, in rounds.
+    """Time the artifacts `paths` against each other, in rounds.
 
     Each round runs every instance once, in a new random order. An untimed round comes before these
     rounds.
 
     Parameters
     ----------
-    paths: files of artifacts with equal inputs. A file that is named twice is loaded once, and has
-        two instances. Their inputs are zeros.
+    paths: files of artifacts with equal inputs. Each entry gets its own instance; a file that is
+        named twice is loaded once. The inputs are zeros.
     seconds: about how long the rounds may take. There are at least 2 rounds and at most 200.
 
     Returns
     -------
-    The microseconds of each round, in the order of `paths`.
+    For each round, the times of the instances in microseconds, in the order of `paths`.
     """
     # The parent process has just written the files, so they have no signatures to check.
     artifacts = {path: load(path, trusted_keys=()).at_home() for path in paths}

@@ -1,1 +1,1 @@
-"""Explains why operators of a model do or do not run concurrently, and compares artifacts."""
+"""Explains why operators of a model run concurrently or not, and compares artifacts."""

@@ -1,4 +1,5 @@
-"""Provides `explain`, which tells whether running operators concurrently pays, and if not, why."""
+"""Provides `explain`, which tells whether a model gets faster if operators run concurrently, and if
+not, why."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ class Explanation:
     Attributes
     ----------
     title: the name of the model or artifact.
-    cores: the number of cores that the explanation assumes, with one stream on each.
+    cores: the number of cores that the explanation assumes. Each core has one stream.
     findings: one finding for each set of independent operators, or for the requested pair.
-    ceiling: bounds on what scheduling can gain; None if a pair was requested.
+    ceiling: bounds on how much scheduling can reduce the latency; None if a pair was requested.
     changes: up to three changes that would help, as `changes_for` orders them.
     trial: the result of trying a change; None if no change was tried.
-    merge_check: how far the results of merged operators are from those of separate operators; None
-        for a model, and for an artifact without merged operators.
+    merge_check: the comparison of merged operators with the operators that they replaced; None for
+        a model, and for an artifact without merged operators.
     ranges: the ranges of sizes that an artifact was compiled for; None if there are none.
     request: the compiled sizes at which the given request runs; None if no request was given.
     """
@@ -49,7 +50,9 @@ class Explanation:
     request: RequestCost | None = None
 
     def counts(self) -> dict[str, int]:
-        """Return how many sets have each verdict. Verdicts that no set has are left out."""
+        """Return, for each verdict, the number of sets that have it. Verdicts that no set has are
+        left out.
+        """
         verdicts = [finding.verdict for finding in self.findings]
         return {v.value: verdicts.count(v) for v in Verdict if v in verdicts}
 
@@ -89,7 +92,7 @@ def explain(
     options: CompileOptions | None = None,
     request: Mapping[str, int] | None = None,
 ) -> Explanation:
-    """Say, for each set of independent operators, whether running them concurrently pays.
+    """Say, for each set of independent operators, whether it is faster to run them concurrently.
 
     A set consists of the operators with the same depth. The depth of an operator is the number of
     operators before it on the longest path from an input. Other pairs of operators can be requested

@@ -1,4 +1,4 @@
-"""Bounds on how much faster than sequential execution any schedule could be."""
+"""Computes bounds on how much faster than sequential execution any schedule could be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .wholes import Wholes
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Bounds on the latency of a schedule, as fractions of `sequential_us`; 1 means no gain.
+    """Lower bounds on the latency of any schedule, as fractions of `sequential_us`; 1 means no
+    gain.
 
     Attributes
     ----------
@@ -23,8 +24,8 @@ class Ceiling:
     with_contention: the larger of the critical path and the total work divided by the number of
         cores. The work of an operator is the smaller of two values: its latency on one core, and
         its latency over all cores times the number of cores.
-    as_measured: the latency, computed from measurements, if every profitable set runs concurrently
-        and all other operators run one after the other.
+    as_measured: not a bound, but the latency, computed from measurements, if every profitable set
+        runs concurrently and all other operators run one after the other.
     """
 
     sequential_us: float

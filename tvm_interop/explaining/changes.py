@@ -46,9 +46,10 @@ class Change:
         into more parts.
     what: a description of the change.
     gain: the estimated saving, as a fraction of the latency of sequential execution. For `batch`
-        and `merge`, the estimate assumes that the changed operators use the cores as efficiently as
-        the operators that are already divided into parts. For `parts`, the gain is an upper bound.
-        The bound assumes that the speedup of an operator becomes equal to the number of cores.
+        and `merge`, the estimate assumes that the changed operators will use the cores as
+        efficiently as operators that are already divided into parts. For `parts`, the gain is an
+        upper bound. The bound assumes that the speedup of an operator becomes equal to the number
+        of cores.
     operators: the names of the operators that the change concerns.
     amount: the factor of the batch size, or the number of parts; 0 for a merge.
     """
@@ -67,7 +68,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Trial:
-    """The measurement of a changed model against the present model, interleaved in rounds.
+    """The comparison of a changed model with the present model, in runs that are interleaved in
+    rounds.
 
     Attributes
     ----------
@@ -76,8 +78,8 @@ class Trial:
     ratio: the latency of the changed model divided by the latency of the present model, both from
         the same round. Below 1, the changed model is faster.
     interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
-    noise_ratio: the same ratio between two instances of the present model. The inverse of that
-        ratio is used if the ratio is below 1.
+    noise_ratio: the same ratio between two instances of the present model, or its inverse,
+        whichever is above 1.
     rounds: the number of rounds. Each instance runs once in a round.
     """
 
@@ -132,9 +134,9 @@ def try_change(
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     limit_s: float = _LIMIT_S,
 ) -> Trial:
-    """Make a change, and measure the changed model against the present model.
+    """Make a change, and compare the speed of the changed model with that of the present model.
 
-    Both models run their operators sequentially.
+    The changed model and the present model run their operators sequentially.
 
     Parameters
     ----------
@@ -186,7 +188,8 @@ _AND = " + "
 def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> Change | None:
     """Return the change that multiplies the batch size by the number of cores.
 
-    Each operator then has work for every core. Return None if no operator would become faster.
+    With the larger batch, each operator has work for every core. Return None if no operator would
+    become faster.
     """
     poor = [op for op, us in lost_us.items() if us > 0 and _fills_badly(wholes, op)]
     gain = sum(lost_us[op] for op in poor) / total_us
@@ -246,8 +249,8 @@ def _merges(compilation: Compilation, wholes: Wholes) -> OperatorMerges:
 def _efficiency(wholes: Wholes) -> float:
     """Return the parallel efficiency of the operators that are divided into parts.
 
-    The efficiency is their speedup over one core, divided by the number of cores, but at most 1.
-    The result is 1 if no operator is divided.
+    The efficiency is the divided operators' speedup over one core, divided by the number of cores,
+    but at most 1. The result is 1 if no operator is divided.
     """
     divided = [op for op in range(wholes.graph.num_ops) if len(wholes.parts_of(op)) > 1]
     over_cores_us = wholes.cores * sum(wholes.divided_us(divided))
@@ -255,7 +258,7 @@ def _efficiency(wholes: Wholes) -> float:
 
 
 def _lost_us(wholes: Wholes, op: int, efficiency: float) -> float:
-    """Return how many microseconds an operator would save at the given parallel efficiency.
+    """Return how many microseconds would be saved if an operator had the given parallel efficiency.
 
     `efficiency` is from 0 to 1. The result is negative if the operator is more efficient already.
     """

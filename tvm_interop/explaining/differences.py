@@ -112,7 +112,8 @@ def _kernel(parts: list[PlannedOperator] | None) -> str:
 def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
     """Return, for each stage, the names of the operators on each stream.
 
-    A divided operator is named once on a stream. A schedule without stages counts as one stage.
+    If several parts of an operator are on one stream, the operator is named once. A schedule
+    without stages counts as one stage.
     """
     names = [whole_name(name) for name in schedule.op_names]
     each = [list(stage.by_stream().values()) for stage in schedule.stages]
@@ -127,8 +128,8 @@ def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
 def _regions(a: Schedule, b: Schedule, both: list[str]) -> list[tuple[str, ...]]:
     """Return groups of operators that the two schedules run in different stages.
 
-    A stage of one schedule forms a group if the other schedule has no equal stage. Groups with
-    operators in common are joined. Only operators in `both` are listed.
+    Each stage for which the other schedule has no equal stage is a group. Groups with operators in
+    common are joined. Only operators that both artifacts have (`both`) are listed.
     """
     stages = [_stages(schedule) for schedule in (a, b)]
     differing = [

@@ -1,4 +1,4 @@
-"""Finds whether sets of operators gain by running side by side, and how an artifact runs them."""
+"""Finds out whether sets of operators are faster side by side, and how an artifact runs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .verdict import Finding, Verdict, judge
 from .wholes import Wholes
 
 _CHECKED = (Verdict.PROFITABLE, Verdict.WAITS, Verdict.MEMORY)
-"""Verdicts that depend on the difference between two measurements."""
+"""The verdicts that depend on the difference between two measurements."""
 
 
 def find_all(wholes: Wholes, artifact: Artifact | None = None) -> tuple[Finding, ...]:
@@ -49,8 +49,8 @@ def find_pair(
 def shipped_as(plan: Plan, names: Sequence[str]) -> str:
     """Return how a plan runs some operators: `side by side` or `in turn`.
 
-    They run side by side if at least two of them have no stream in common, and neither of these two
-    must happen before the other.
+    Operators run side by side if two of them have no stream in common, and neither of the two must
+    end before the other begins.
     """
     edges = [(wait, op) for op, planned in enumerate(plan.operators) for wait in planned.waits]
     for order in plan.stream_orders():
@@ -75,8 +75,8 @@ def _judged(
     wholes: Wholes, sets: Sequence[Sequence[int]], artifact: Artifact | None
 ) -> tuple[Finding, ...]:
     first = wholes.side_by_side(sets)
-    # Among many measured sets, noise makes some sets look faster or slower than they are. So all
-    # sets whose verdict depends on a difference of measurements are measured again.
+    # If many sets are measured, noise makes some of them look faster or slower than they are. So
+    # all sets whose verdict depends on the difference between two measurements are measured again.
     wholes.measure_again([s for s, n in zip(sets, first, strict=True) if judge(n)[0] in _CHECKED])
     found = []
     for numbers in wholes.side_by_side(sets):
@@ -98,7 +98,8 @@ def _as_shipped(finding: Finding, artifact: Artifact) -> Finding:
     ):
         reason = (
             f"{finding.reason} here; the whole schedule took {checked.ratio:.3f} of sequential "
-            "execution when the model was compiled, and it ships only if that is surely below 0.99"
+            "execution when the model was compiled, and the artifact runs it only if that is "
+            "surely below 0.99"
         )
         return replace(finding, verdict=Verdict.SEQUENTIAL, reason=reason, shipped=shipped)
     return replace(finding, shipped=shipped)

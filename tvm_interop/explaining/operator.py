@@ -1,7 +1,7 @@
 """Provides `explain_operator`, which says which provider's kernel runs an operator.
 
-For every other provider, `explain_operator` gives the time of the provider's kernel, or says why
-the provider has no kernel.
+For every provider, `explain_operator` also gives the time of the provider's kernel, or says why the
+provider has no kernel.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ class OperatorExplanation:
     Attributes
     ----------
     name: the name of the operator.
-    kind: the name of the operator's kind in kernel libraries, such as `conv2d`; None if kernel
-        libraries have no such kind.
+    kind: the name of the operator's kind in kernel libraries, such as `conv2d`; None if the
+        operator is of no kind that kernel libraries know.
     provider: the provider whose kernel runs the operator.
     parts: the number of parts that the operator is divided into; 1 if it is not divided.
-    offers: each provider's offer. For a model, times are for plain layouts and one thread.
+    offers: each provider's offer: the time of its kernel, or why it has none. For a model, times
+        are for plain layouts and one thread.
     gpu: the resources of a GPU's multiprocessor that the operator needs. None for a CPU, for a
         model whose kernels are not timed, and for artifacts of older versions.
     """
@@ -71,7 +72,7 @@ def explain_operator(
     Parameters
     ----------
     model: an artifact, the path of an artifact, or a model as `compile` takes it, for a CPU or a
-        GPU. An artifact contains only the kernels that run, so nothing is timed for it.
+        GPU. For an artifact nothing is timed, because it contains only the kernels that run.
     name: the name of an operator of the model; `tvm-interop show` lists these names.
     measure: whether to time kernels. If False, times that are not in the database are unknown.
     input_shapes: the shapes of inputs with open dimensions, by name.

@@ -112,9 +112,9 @@ def subject_of(
 
 
 class _NotLoaded:
-    """A stand-in for a kernel library.
+    """Takes the place of a kernel library that is not loaded.
 
-    It is used if no kernel runs, so that the library need not be loaded.
+    An object of this class is used if no kernel will run, so that the library need not be loaded.
     """
 
     def get_function(self, name: str, query_imports: bool) -> _NotLoaded:
@@ -164,9 +164,9 @@ def _wholes(
 
     def measure_again(stages: Sequence[Groups]) -> None:
         latency.measure_again(stages)
-        # The latencies of operators decide on which stream each operator runs. A later explanation
-        # that measures nothing must find the same latencies in the database. With other latencies,
-        # that explanation would look up stages that were never measured.
+        # The latencies of operators decide on which stream each operator runs, and so which stages
+        # are looked up. A later explanation without measurements uses the latencies in the
+        # database, and must look up the same stages. So use the latencies in the database here too.
         latency.answer_from_store(stages)
 
     return Wholes(

@@ -11,10 +11,10 @@ from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
 _PLAINLY = 0.05
-"""The output has a remark on a ratio of medians that is further than this outside the confidence
-interval."""
+"""If the ratio of the medians is further than this outside the confidence interval, the output says
+so."""
 _NAMES = 3
-"""The largest number of operator names that are listed for a set."""
+"""The largest number of operator names that the text lists for a set."""
 
 
 def explanation_text(explained: Explanation) -> str:

@@ -1,4 +1,5 @@
-"""Verdicts on sets of operators: whether running them concurrently would pay, and if not, why."""
+"""Verdicts on sets of operators: whether it would be faster to run them concurrently, and if not,
+why."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ FILLS = 0.8
 """An operator fills the device if its speedup over one core is at least this fraction of the number
 of cores."""
 SLOWDOWN = 1.05
-"""Operators get the verdict `MEMORY` if they slow each other down by at least this factor."""
+"""Operators that slow each other down by at least this factor get the verdict `MEMORY`."""
 
 THRESHOLDS = (
     f"profitable: running side by side, waits included, saves {GAIN:.0%} or more of the time in "
@@ -57,7 +58,7 @@ class Member:
 
     @property
     def speedup(self) -> float:
-        """The speedup of the divided operator over one core."""
+        """How many times as fast the operator is on all cores as on one core."""
         return self.one_core_us / self.divided_us if self.divided_us else 1.0
 
 

@@ -1,4 +1,4 @@
-"""Latencies of whole operators: on one core, divided over all cores, and run concurrently.
+"""Finds latencies of whole operators: on one core, divided over all cores, and run concurrently.
 
 A whole operator is an operator of the model, together with all parts that it is divided into.
 """
@@ -98,7 +98,9 @@ class Wholes:
         return [float(self._one_core_us[whole]) for whole in chosen]
 
     def side_by_side(self, sets: Sequence[Sequence[int]]) -> list[SideBySide]:
-        """Return the latencies of sets of independent operators, in turn and concurrently."""
+        """Return the latencies of sets of independent operators, run one after the other and
+        concurrently.
+        """
         self._learn({whole for chosen in sets for whole in chosen})
         packed = [self._packed(chosen) for chosen in sets]
         stages = [stage for both in zip(map(self._in_turn, sets), packed, strict=True)
@@ -119,7 +121,8 @@ class Wholes:
         stages += [self._in_turn(chosen) for chosen in sets]
         wholes = sorted({whole for chosen in sets for whole in chosen})
         self._again([*stages, *self._alone(wholes)])
-        self._asked.clear()  # So `_learn` asks for the new latencies.
+        # The old latencies are dropped, so that `_learn` asks for the new ones.
+        self._asked.clear()
 
     def levels(self) -> list[list[int]]:
         """Return the sets of two or more operators with the same depth.
@@ -147,8 +150,8 @@ class Wholes:
     def _alone(self, wholes: Sequence[int]) -> list[Groups]:
         """Return two stages for each operator.
 
-        The first stage runs the operator's parts on all cores. The second stage runs all of the
-        parts on one core.
+        Of an operator's two stages, the first runs its parts on all cores, and the second runs all
+        of the parts on one core.
         """
         stages: list[Groups] = []
         for whole in wholes:
@@ -156,9 +159,10 @@ class Wholes:
         return stages
 
     def _in_turn(self, wholes: Sequence[int]) -> list[list[int]]:
-        """Return, for each stream, the parts that it runs if all operators are divided over cores.
+        """Return, for each stream, the parts that it runs if operators run one after another.
 
-        Each stream runs its parts in the order of the operators in `wholes`.
+        There is one stream for each core, and the parts of each operator are divided among all
+        streams. Each stream runs its parts in the order of `wholes`.
         """
         streams = [[p for w in wholes for p in self._parts[w][s :: self.cores]]
                    for s in range(self.cores)]  # fmt: skip

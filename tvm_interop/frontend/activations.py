@@ -1,6 +1,7 @@
 """Converters for ONNX's activation functions.
 
-TVM's own converters get some cases wrong: NaN, infinity, small numbers, dtypes other than float32.
+TVM's own converters are wrong for some inputs: NaN, infinity, small numbers, or dtypes other than
+float32.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _mish(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _elu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter supports only float32.
+    # TVM's converter of `Elu` supports only float32.
     return _exponential_below_zero(bb, inputs[0], float(attrs.get("alpha", 1.0)))
 
 
@@ -66,7 +67,7 @@ def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _prelu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's operator has an axis, which a scalar lacks.
+    # TVM's operator for `PRelu` needs an axis, and a scalar has none.
     x, slope = inputs
     if int(x.ty.ndim) or int(slope.ty.ndim):
         return None

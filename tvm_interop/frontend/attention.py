@@ -1,7 +1,7 @@
-"""Converts attention, rotary embeddings and embeddings as onnxruntime fuses them.
+"""Converts onnxruntime's fused operators for attention, rotary embeddings and embeddings.
 
-The operators belong to onnxruntime's own domain, `com.microsoft`. Some of them have the name of an
-operator of ONNX that takes other inputs.
+The operators belong to onnxruntime's own domain, `com.microsoft`. Some of them have the same name
+as an ONNX operator, but take other inputs.
 
 Source: onnxruntime's list of its operators, ContribOperators.md, and the kernels for CPUs.
 """
@@ -22,13 +22,15 @@ from .misfit import MisfitError
 from .pieces import parts_of
 
 _FILTER = -10000.0
-"""The number that is added to the scores of masked positions, unless the node gives another."""
+"""The number that is added to the scores of masked positions, unless the node has its own
+number.
+"""
 
 
 def import_attention(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Project the input to queries, keys and values, and attend.
+    """Compute queries, keys and values from the input, and attention from these.
 
     Inputs: x (batch, length, channels), weights (channels, columns of queries, keys and values),
     bias, mask, past (2, batch, heads, length, size), bias of the scores. Results: the output, and
@@ -59,7 +61,7 @@ def import_attention(
 def import_multi_head_attention(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Attend with queries, keys and values that are inputs of the node.
+    """Compute attention from queries, keys and values that are inputs of the node.
 
     Inputs: the query (batch, length, channels); the key and the value, both with the axes of the
     query or both (batch, heads, length, size); one bias for query, key and value, which is not
@@ -125,7 +127,7 @@ def import_rotary_embedding(
 
 
 def rotated(bb: relax.BlockBuilder, x: Any, angles: tuple[Any, Any], is_interleaved: bool) -> Any:
-    """Rotate the first channels of `x`, which has four axes, the last one for channels.
+    """Rotate the first channels of `x`. It has four axes, and its last axis has the channels.
 
     Parameters
     ----------
@@ -199,7 +201,7 @@ def _attended(
     ----------
     tensors: queries, keys and values, of shape (batch, heads, length, size).
     masks: the mask (see `_mask_by_keys`), and the bias of the scores; each may be None.
-    before: the number of past keys. With a causal mask, all queries see them.
+    before: the number of past keys. With a causal mask, all queries attend to these keys.
     """
     (query, key, value), (mask, on_scores) = tensors, masks
     batch, _, queries, size = shape_of(query)
@@ -215,7 +217,7 @@ def _attended(
     if on_scores is not None:
         scores = bb.emit(relax.op.add(scores, on_scores))
     if attrs.get("unidirectional", 0):
-        # onnxruntime lets the last query see all keys, whatever their number is.
+        # onnxruntime lets the last query attend to all keys, whatever their number is.
         refuse_if(keys > before + queries, "a causal mask and keys after the last query")
         seen = np.tri(queries, keys, before, dtype=bool)
         lowest = relax.const(float(np.finfo(dtype).min), dtype)
@@ -227,16 +229,16 @@ def _attended(
 
 
 def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, keys: int) -> Any:
-    """Return for each score whether it counts: a tensor that broadcasts to the scores.
+    """Return booleans that say which scores are used; their shape broadcasts to that of the scores.
 
-    A mask with one axis holds, for each row of the batch, the position after the last key that
-    counts. If the mask has two numbers for each row, its second half holds the positions of the
-    first keys that count.
+    A mask with one axis holds, for each row of the batch, the position after the last key that is
+    used. If the mask has two numbers for each row, its second half holds the position of the first
+    key that is used.
 
     Raises
     ------
     UnsupportedModelError
-        onnxruntime does not document the mask's shape for CPUs.
+        The mask has a shape that onnxruntime does not document for CPUs.
     """
     shape, dtype = shape_of(mask), str(mask.ty.dtype)
     if shape in ((batch, keys), (batch, queries, keys)):
@@ -260,7 +262,7 @@ def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, k
 
 
 def by_heads(bb: relax.BlockBuilder, x: Any, heads: int) -> Any:
-    """Turn (batch, length, channels) into (batch, heads, length, size)."""
+    """Reshape and transpose (batch, length, channels) to (batch, heads, length, size)."""
     batch, length, channels = shape_of(x)
     split = bb.emit(relax.op.reshape(x, (batch, length, heads, channels // heads)))
     return bb.emit(relax.op.permute_dims(split, [0, 2, 1, 3]))

@@ -1,7 +1,7 @@
 """Converts quantisation of numbers in blocks along an axis.
 
-Each block has its own scale. TVM's `quantize` and `dequantize` cannot express that: they take one
-scale for the whole tensor or one for each index of an axis.
+Each block has its own scale. TVM's `quantize` and `dequantize` do not support this: they take one
+scale for the whole tensor, or one scale for each index of an axis.
 
 Source: the definitions of `QuantizeLinear` and `DequantizeLinear` in the ONNX specification, opset
 21.
@@ -23,10 +23,9 @@ from .constants import number_like
 def import_dequantize(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return the floats of a node with `block_size`.
+    """Return the dequantised floats of a node with the attribute `block_size`.
 
-    Return None for a node without `block_size` or of unknown shape. TVM's converter handles such
-    nodes.
+    Return None for a node without `block_size` or of unknown shape, which TVM's converter handles.
     """
     block = int(attrs.get("block_size", 0))
     x, scale, zero = (*inputs, None)[:3]
@@ -43,7 +42,7 @@ def import_dequantize(
 
 
 def import_quantize(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Return the integers of a node with `block_size`.
+    """Return the quantised integers of a node with the attribute `block_size`.
 
     Return None for a node without `block_size` or of unknown shape, and for floats of 8 bits. TVM's
     converter handles such nodes.

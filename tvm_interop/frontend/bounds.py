@@ -1,9 +1,9 @@
 """Clips the indices that a model computes, so that they address only elements that exist.
 
 The operators that TVM's importers emit do not check indices. An index out of range, such as a token
-that is not in the vocabulary, would read or write memory outside of the tensor. This module changes
-PyTorch programs and Relax modules, once the sizes of their inputs are known. The module `indices`
-changes most nodes of ONNX models, one by one.
+that is not in the vocabulary, would read or write memory outside of the tensor. This module clips
+the indices in PyTorch programs and Relax modules, once the sizes of their inputs are known. For
+ONNX models, the module `indices` clips them in most nodes, one by one.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ _UNCHECKED: dict[str, Sizes] = {
     "relax.index_tensor": _of_several,
     "relax.scatter_elements": _along_axis,
 }
-"""Operators that do not check their indices, each with the function that gives the limits.
+"""Operators that do not check their indices. Each has a function that gives the limits of its
+indices.
 
-The second argument of each operator is one index tensor, or a tuple of them. The indices address
-elements of the first argument.
+The second argument of each operator is an index tensor or a tuple of index tensors. The indices
+address elements of the first argument.
 """
 
 

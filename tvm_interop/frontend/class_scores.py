@@ -1,7 +1,8 @@
 """Turns the scores of classes into labels and probabilities, for classical classifiers.
 
-Source: the definitions of the classifiers of the domain `ai.onnx.ml` in the ONNX specification, and
-onnxruntime's kernels where the specification leaves the results of two classes open.
+Source: the definitions of the classifiers of the domain `ai.onnx.ml` in the ONNX specification. The
+specification does not fully define the results for two classes. For these, the source is
+onnxruntime's kernels.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from ..lowering.static_shape import known_shape
 from .constants import number_like, text_of
 
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
-"""The transforms of scores that are supported, by ONNX's names."""
+"""The names, as in ONNX, of the supported transforms of scores."""
 
 
 def floats(bb: relax.BlockBuilder, x: Any) -> Any:
-    """Return `x` in float32, in which these operators compute."""
+    """Return `x` in float32, the dtype that classical operators compute in."""
     return x if str(x.ty.dtype) == "float32" else bb.emit(relax.op.astype(x, "float32"))
 
 
 def rows_of(bb: relax.BlockBuilder, x: Any) -> Any:
-    """Return `x` in float32, shape (rows, features). Without rows, `x` is a single row."""
+    """Return `x` in float32, shape (rows, features). An `x` with a single axis is one row."""
     x = floats(bb, x)
     return x if len(known_shape(x)) != 1 else bb.emit(relax.op.expand_dims(x, 0))
 
@@ -43,7 +44,7 @@ def labels_of(attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     Raises
     ------
     UnsupportedModelError
-        The labels are strings, or there are fewer than two.
+        The labels are strings, or there are fewer than two labels.
     """
     for name in ("classlabels_strings", "class_labels_strings"):
         if len(attrs.get(name, ())):
@@ -60,14 +61,14 @@ def labels_of(attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
 
 
 def check_transform_of_one(transform: str) -> None:
-    """Refuse a transform of a single result, such as the result of a regression.
+    """Refuse a node that transforms a single result, such as the result of a regression.
 
-    ONNX defines such transforms, and onnxruntime leaves them out.
+    ONNX defines such transforms, but onnxruntime does not compute them.
 
     Raises
     ------
     UnsupportedModelError
-        There is a transform.
+        The node has a transform.
     """
     if transform != "NONE":
         raise UnsupportedModelError(
@@ -77,7 +78,7 @@ def check_transform_of_one(transform: str) -> None:
 
 
 def transformed(bb: relax.BlockBuilder, scores: Any, transform: str) -> Any:
-    """Return the scores of the last axis after a transform that ONNX names."""
+    """Return the scores along the last axis after the transform with this ONNX name."""
     if transform == "NONE":
         return scores
     if transform == "LOGISTIC":
@@ -105,8 +106,8 @@ class Scores:
     labels: the labels of the classes.
     transform: the transform of the scores, by ONNX's name.
     limit: the score above which the second of two classes is chosen.
-    adds_to_one: whether a single score is taken from 1 for the other class. Otherwise the score of
-        the other class is its negative.
+    adds_to_one: how the score of one class gives that of the other class. If True, the other score
+        is 1 minus this score. Otherwise it is the negative of this score.
     """
 
     labels: np.ndarray[Any, Any]
@@ -119,7 +120,7 @@ class Scores:
 
         Parameters
         ----------
-        total: the scores of both classes, or of the second class alone.
+        total: the scores of both classes, or only those of the second class.
         """
         limit = number_like(total, self.limit)
         if int(total.ty.shape[1]) == 2:
@@ -133,7 +134,9 @@ class Scores:
         return self._result(bb, found, self.pair(bb, total))
 
     def pair(self, bb: relax.BlockBuilder, total: Any) -> Any:
-        """Return the scores of two classes, shape (rows, 2), from those of the second class."""
+        """Return the scores of both classes, shape (rows, 2), given the scores of the second
+        class.
+        """
         if self.transform not in TRANSFORMS:
             return self._transformed(bb, total)
         negative = bb.emit(relax.op.negative(total))
@@ -147,8 +150,8 @@ class Scores:
 
         Parameters
         ----------
-        is_given: whether each score counts for the label, in the shape of `total`. By default all
-            scores count.
+        is_given: booleans in the shape of `total`, which say whether a score can decide the label.
+            By default all scores can.
         """
         counted = total
         if is_given is not None:

@@ -1,9 +1,9 @@
 """Prepares classifiers whose results are dictionaries or strings.
 
-A compiled model computes numbers. `ZipMap` turns a table of probabilities into a dictionary for
-each row, and scikit-learn's classifiers are exported with it unless the user says otherwise. Its
-table becomes the result instead. A result of strings is refused. If the user removes this result,
-what only it needs is left out.
+A compiled model can only compute numbers. The operator `ZipMap` turns a table of probabilities into
+a dictionary for each row, and scikit-learn's exporter adds it by default. Here the table becomes
+the result, in place of the dictionaries. A model with strings as a result is refused. If the user
+removes this result from the model, the nodes that only it needs are removed too.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ _LOG = logging.getLogger("tvm_interop")
 _DOMAIN = "ai.onnx.ml"
 _MOST_NAMED = 10
 _OPSET = 13
-"""The opset of ONNX's own operators in a model that had none of them, such as CatBoost's."""
+"""The opset of ONNX's own operators that is set for models without such operators, such as
+CatBoost's models.
+"""
 _INTEGERS = {
     "LinearClassifier": "classlabels_ints",
     "SVMClassifier": "classlabels_ints",
     "TreeEnsembleClassifier": "classlabels_int64s",
 }
-"""The attributes of classifiers for labels that are integers."""
+"""The attributes of classifiers that hold integer labels."""
 
 
 def with_tables(model: onnx.ModelProto, origin: str) -> onnx.ModelProto:
-    """Return `model` with tables in place of dictionaries, and without labels that nothing reads.
+    """Return `model` with tables in place of dictionaries, and without string labels that nothing
+    reads.
 
-    Return `model` itself if it has neither. A warning names each result that becomes a table.
+    Return `model` itself if nothing has to change. A warning names each result that becomes a
+    table.
 
     Parameters
     ----------
@@ -42,7 +46,7 @@ def with_tables(model: onnx.ModelProto, origin: str) -> onnx.ModelProto:
     Raises
     ------
     UnsupportedModelError
-        A result of the model is strings.
+        A result of the model consists of strings.
     """
     graph = model.graph
     results = {value.name for value in graph.output}
@@ -69,7 +73,7 @@ def _is(node: onnx.NodeProto, kind: str) -> bool:
 
 
 def _strings(node: onnx.NodeProto) -> list[str]:
-    """Return the labels of a classifier that are strings."""
+    """Return the string labels of a classifier."""
     if node.domain != _DOMAIN or node.op_type not in _INTEGERS:
         return []
     return [
@@ -101,7 +105,7 @@ def _listed(labels: Iterable[object]) -> str:
 
 
 def _unzip(graph: onnx.GraphProto, names: set[str]) -> None:
-    """Replace each `ZipMap` that gives one of the results `names` by its table."""
+    """Replace each `ZipMap` whose result is in `names` by the table that it reads."""
     for node in graph.node:
         if not node.output or node.output[0] not in names:
             continue
@@ -140,7 +144,7 @@ def _prune(graph: onnx.GraphProto) -> None:
 
 
 def _number(graph: onnx.GraphProto) -> None:
-    """Give integers as labels to classifiers whose labels are strings that nothing reads."""
+    """Replace string labels by integers if nothing reads the labels."""
     read = {name for node in nodes_of(graph) for name in node.input}
     read.update(value.name for value in graph.output)
     for node in graph.node:

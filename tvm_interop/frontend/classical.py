@@ -37,7 +37,9 @@ DOMAIN = "ai.onnx.ml"
 
 
 def is_classical(node: onnx.NodeProto) -> bool:
-    """Whether this module converts an operator of the domain."""
+    """Whether this module converts the node: its operator is in the domain `ai.onnx.ml` and
+    supported.
+    """
     return full_name(node) in CLASSICAL
 
 
@@ -48,7 +50,7 @@ def _scaler(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, A
 
 
 def _normalizer(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Divide each row by its norm; a row whose norm is 0 stays as it is."""
+    """Divide each row by its norm; a row whose norm is 0 does not change."""
     x, norm = floats(bb, inputs[0]), text_of(attrs.get("norm", b"MAX"))
     if norm == "MAX":
         is_nan, least = bb.emit(relax.op.isnan(x)), number_like(x, -np.inf)
@@ -90,7 +92,9 @@ def _imputer(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
 
 
 _KINDS = {"int64s": "int64", "floats": "float32"}
-"""The types of the lists of a `LabelEncoder`, by the ends of their names."""
+"""The element types of the list attributes of a `LabelEncoder`, by the ends of the attributes'
+names.
+"""
 
 
 def _encoder(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -117,8 +121,8 @@ def _encoder(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
         both = bb.emit(relax.op.logical_and(bb.emit(relax.op.isnan(wide)), relax.op.isnan(listed)))
         is_key = bb.emit(relax.op.logical_or(is_key, both))
     found = bb.emit(relax.op.astype(is_key, "int64"))
-    # `argmax` returns the first of several largest numbers. So the first of equal keys counts, and
-    # a row without a key gets position 0.
+    # `argmax` returns the position of the first of several largest numbers. So the first of equal
+    # keys is used, and a number without a key gets position 0.
     place = bb.emit(relax.op.argmax(found, -1))
     is_listed = bb.emit(relax.op.max(found, -1))
     taken = bb.emit(relax.op.take(relax.const(values, dtype), place, 0, mode="clip"))
@@ -144,7 +148,7 @@ def _one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     wide = bb.emit(relax.op.expand_dims(x, len(known_shape(x))))
     listed = np.asarray(categories, "int64")
     is_one = bb.emit(relax.op.equal(wide, relax.const(listed, "int64")))
-    # The last of equal categories counts.
+    # If two categories are equal, the last one is used.
     counts = np.array([each not in listed[i + 1 :] for i, each in enumerate(listed)])
     if not counts.all():
         is_one = bb.emit(relax.op.logical_and(is_one, relax.const(counts, "bool")))
@@ -190,7 +194,7 @@ def _extractor(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
 
 
 def _products(bb: relax.BlockBuilder, x: Any, attrs: Mapping[str, Any], outputs: int) -> Any:
-    """Return the sums of features times coefficients, plus the intercepts."""
+    """Multiply the features by the coefficients, add the products up, and add the intercepts."""
     x = rows_of(bb, x)
     factors = np.asarray(attrs["coefficients"], np.float32).reshape(outputs, -1).T
     total = bb.emit(relax.op.matmul(x, relax.const(np.ascontiguousarray(factors))))

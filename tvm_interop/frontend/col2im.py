@@ -49,10 +49,10 @@ def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
 def _places(
     windows: Sequence[Window], lengths: Sequence[int], wide: Sequence[int]
 ) -> np.ndarray[Any, Any]:
-    """Return the flat position in the padded image of each element of each block.
+    """Return, for each element of each block, its flat position in the padded image.
 
-    The result begins with the positions that the first element has in all blocks. The positions of
-    the second element follow, and so on.
+    The result begins with the positions of the first element of every block. The positions of the
+    second element of every block follow, and so on.
     """
     inner = itertools.product(*(range(w.size) for w in windows))
     steps = [range(w.steps(n, False)) for w, n in zip(windows, lengths, strict=True)]

@@ -1,8 +1,8 @@
-"""Reduces parts of a tensor whose bounds are computed when the model runs.
+"""Reduces a part of a tensor, such as a slice, whose bounds are computed when the model runs.
 
-A schedule is made for fixed shapes, so a part of unknown size cannot be stored. But the sum of a
-part has a fixed shape. It is the sum of the whole tensor with 0 in place of the elements outside of
-the part. PyTorch exports `EmbeddingBag` with offsets as such sums.
+A schedule is made for fixed shapes, so a part of unknown size cannot be stored. But the sum of such
+a part has a fixed shape. The sum equals that of the whole tensor with 0 in place of the elements
+outside of the part. PyTorch exports an `EmbeddingBag` with offsets as sums over such parts.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ REDUCTIONS = {
     "ReduceSum": 0.0,
     "ReduceSumSquare": 0.0,
 }
-"""The number that takes the place of elements outside of the part. It leaves the result as it is.
+"""For each reduction, a number that does not change its result. It replaces elements outside of the
+part.
 
-An integer type has its own least or largest number in place of infinity.
+For an integer type, the smallest or largest number of this type is used in place of infinity.
 """
 
 
 @dataclass(frozen=True)
 class StandIn:
-    """What a tensor whose size is computed when the model runs is made of.
+    """Describes a tensor that is not stored, because its size is computed when the model runs.
 
     Attributes
     ----------
@@ -52,16 +53,16 @@ class StandIn:
 
 @dataclass(frozen=True)
 class Part(StandIn):
-    """A part of a tensor along an axis.
+    """Some of the elements of a tensor along an axis.
 
     Attributes
     ----------
-    whole: the tensor.
-    axis: the axis, or -1 for a part that was reshaped.
+    whole: the tensor whose elements the part has.
+    axis: the axis along which elements are selected, or -1 for a part that was reshaped.
     inside: a tensor of booleans, which says for each index of the axis whether it is in the part.
         It has the rank of `whole`.
-    mask: the mask that chose the elements of the part, None for a part between two bounds.
-    first: the index of the first element of a part between two bounds, if it is known.
+    mask: the mask that selects the elements of the part; None if the part lies between two bounds.
+    first: the index of the first element of a part that lies between two bounds; None if unknown.
     """
 
     whole: relax.Var
@@ -87,13 +88,13 @@ class ComputedParts:
                 raise self._parts[value].why_not
 
     def cut(self, bb: relax.BlockBuilder, inputs: Sequence[Any], error: Exception) -> Any:
-        """Return a variable that stands for the part that a `Slice` gives.
+        """Return a variable that represents the result of a `Slice` with computed bounds.
 
-        Return None if the slice has several axes, a step, or a constant start and end.
+        Return None for a slice along several axes, with a step, or with a constant start and end.
 
         Parameters
         ----------
-        error: the error for a node that needs the part itself.
+        error: the error for a node that needs the elements of the part in order.
         """
         x, start, end, axes, step = (*inputs, None, None, None)[:5]
         shape = static_shape(getattr(x, "ty", None))
@@ -142,7 +143,7 @@ class ComputedParts:
     def _gathered(
         self, bb: relax.BlockBuilder, x: Any, part: Part, attrs: Mapping[str, Any]
     ) -> Any:
-        """Return a variable that stands for the slices of `x` at the indices in a part."""
+        """Return a variable that represents the slices of `x` at the indices in a part."""
         shape = static_shape(getattr(x, "ty", None))
         if shape is None:
             raise part.why_not
@@ -160,12 +161,12 @@ class ComputedParts:
 def reduced_inside(
     bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any], part: Part
 ) -> Any:
-    """Return the result of a reduction of the first input, which is a part.
+    """Return the result of a reduction whose first input is a part with computed bounds.
 
     Raises
     ------
     UnsupportedModelError
-        The reduction is not along the axis of the part, or not of these numbers.
+        The reduction is not along the axis of the part, or does not support the part's dtype.
     """
     dtype = str(part.whole.ty.dtype)
     axes = reduced_axes(inputs, attrs, int(part.whole.ty.ndim))
@@ -179,8 +180,9 @@ def reduced_inside(
         return bb.normalize(import_reduction(bb, op_type, given, attrs))
     total = bb.emit(import_reduction(bb, "ReduceSum", given, attrs))
     others = [int(part.whole.ty.shape[axis]) for axis in axes if axis != part.axis]
-    # The mean of no elements is 0 in onnxruntime, so their number is replaced by 1.
-    # A count in float32 is exact up to 2**24, in float16 up to 2**11.
+    # The mean of no elements is 0 in onnxruntime. So the sum, which is 0 then, is divided by 1 and
+    # not by 0. The elements are counted in float32, which is exact up to 2**24. In float16, counts
+    # would be exact only up to 2**11.
     count = bb.emit(relax.op.sum(bb.emit(relax.op.astype(part.inside, "float32"))))
     number = bb.emit(relax.op.multiply(count, number_like(count, float(np.prod(others)))))
     number = bb.emit(relax.op.maximum(number, number_like(number, 1.0)))
@@ -191,7 +193,7 @@ def reduced_inside(
 
 
 def from_the_first(bb: relax.BlockBuilder, place: Any, size: int) -> Any:
-    """Return positions counted from the first element; negative ones count from the end."""
+    """Return `place` with negative positions, which count from the end, made positive."""
     wide = place if str(place.ty.dtype) == "int64" else bb.emit(relax.op.astype(place, "int64"))
     is_negative = bb.emit(relax.op.less(wide, relax.const(0, "int64")))
     from_end = bb.emit(relax.op.add(wide, relax.const(size, "int64")))

@@ -2,8 +2,8 @@
 
 A schedule is fixed before a model runs, so it cannot contain run-time decisions. If the condition
 of an `If` is constant, only the chosen branch is imported. Otherwise both branches are computed,
-and the condition selects between their results. A branch whose operators do not fit the given
-input shapes is left out, with a warning. Loops are unrolled.
+and the condition selects between their results. A branch whose operators cannot be computed for the
+given input shapes is left out, with a warning. Loops are unrolled.
 
 Source: the operators' definitions in the ONNX specification.
 """
@@ -33,15 +33,18 @@ MOST_OPERATORS = 4096
 """The largest number of operators that an unrolled loop may have."""
 
 _UNLIMITED = 2**31 - 1
-"""From this number of iterations on, a loop has no limit. Exporters write the largest integer."""
+"""A loop with this maximum number of iterations, or a larger one, has no limit: for `no limit`,
+exporters write the largest integer.
+"""
 
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
 """A function that imports a subgraph of ONNX. It takes the subgraph and its inputs by name, and
 returns the outputs as relax expressions."""
 Select = Callable[[relax.BlockBuilder, Any, Any, Any], Any]
-"""A function that takes a condition and the results of both branches of an `If`.
+"""A function that selects a result of an `If`. It takes the condition and the results of both
+branches.
 
-It selects one result if the size of any depends on numbers, and returns None otherwise.
+It returns None if the sizes of all results are fixed.
 """
 
 
@@ -57,11 +60,12 @@ def import_control_flow(
 
     Parameters
     ----------
-    bb: emits the operators.
+    bb: the block builder that emits the operators.
     inputs: relax expressions; None for an optional input that is left out.
     attrs: the node's attributes, with subgraphs as ONNX graphs.
-    body: a function that imports one of these subgraphs.
-    select: a function that selects one of two results whose size depends on numbers, of an `If`.
+    body: a function that imports one of the subgraphs in `attrs`.
+    select: a function for an `If` with results whose size depends on computed values. It selects
+        the result of one branch (see `Select`).
 
     Raises
     ------
@@ -95,11 +99,12 @@ def _if(
             branches.append([])
     if len(failed) == 2:
         raise failed[0]
-    # A condition that has an axis would add this axis to the results.
+    # Make the condition a scalar, because an axis of the condition would become an axis of the
+    # results.
     scalar = bb.emit(relax.op.reshape(inputs[0], ()))
     if failed:
         for value in branches[0] or branches[1]:
-            select(bb, scalar, value, None)  # Refuses a result whose size depends on numbers.
+            select(bb, scalar, value, None)  # Refuses computed sizes.
         return _only_branch(bb, scalar, branches, failed[0])
     results = []
     for pair in zip(*branches, strict=True):
@@ -113,9 +118,9 @@ def _only_branch(
 ) -> list[Any]:
     """Return the results of an `If` if only one of its branches could be imported.
 
-    TVM cannot compile the other branch for inputs of these shapes. If the condition chooses that
-    branch at run time, the results are NaN, so that nobody takes them for an answer. A model with a
-    branch that this package does not support is refused.
+    TVM cannot compile one of the branches for inputs of these shapes. If the condition chooses this
+    branch at run time, the results are NaN, so that nobody mistakes them for an answer. If a branch
+    has an operator that this package does not support, the model is refused.
     """
     is_then = bool(branches[0])
     results = branches[0] or branches[1]
@@ -125,7 +130,7 @@ def _only_branch(
     _LOG.warning(
         "an `If` is compiled without its %s branch, which cannot be compiled for inputs of these "
         "shapes: whenever the condition chooses this branch, the results are NaN. If that happens, "
-        "export the model with the branch that you need alone (%s)",
+        "export the model with only the branch that you need (%s)",
         "else" if is_then else "then",
         error,
     )
@@ -198,11 +203,11 @@ def _loop(
 def _if_it_goes_on(
     bb: relax.BlockBuilder, going: Any, going_on: Any, states: Sequence[Any], results: Sequence[Any]
 ) -> list[Any]:
-    """Return the condition and states after an iteration, which may come after the loop's end.
+    """Return the condition and the states after an iteration, even if the loop has ended before it.
 
-    An unrolled iteration is computed in any case, because the condition `going` is known at run
-    time only. If `going` is false, the loop has ended before this iteration. The condition then
-    stays false, and the states stay as they were.
+    An unrolled iteration is always computed, because the condition `going` is known only at run
+    time. If `going` is false, the loop has ended before this iteration. The condition then stays
+    false, and the states do not change.
     """
     if len(results) > len(states):
         raise UnsupportedModelError(
@@ -224,11 +229,11 @@ def _if_it_goes_on(
 
 
 def _nothing_collected(graph: onnx.GraphProto, states: Sequence[Any], body: Body) -> list[Any]:
-    """Return the tensors that a loop of 0 iterations collects, which are empty.
+    """Return the empty tensors that a loop of 0 iterations collects.
 
-    The first size of each tensor is 0, and the other sizes are those of the tensor of one
-    iteration. The operators of one iteration are imported for their shapes, and removed later,
-    since nothing reads them.
+    The first size of each tensor is 0. The other sizes are the same as for one iteration. To find
+    them, the operators of one iteration are imported. They are removed later, since nothing reads
+    their results.
     """
     values = [relax.const(0, "int64"), relax.const(True, "bool"), *states]
     names = [value.name for value in graph.input]
@@ -237,7 +242,8 @@ def _nothing_collected(graph: onnx.GraphProto, states: Sequence[Any], body: Body
     shapes = [static_shape(part.ty) for part in parts]
     if any(shape is None for shape in shapes):
         raise UnsupportedModelError(
-            "it runs 0 iterations and collects a tensor of unknown shape: leave it out of the model"
+            "it runs 0 iterations, and the shape of a tensor that it collects is unknown: remove "
+            "it from the model"
         )
     return [
         empty_constant((0, *(shape or ())), str(part.ty.dtype))
@@ -287,7 +293,7 @@ def _element(bb: relax.BlockBuilder, sequence: Any, axis: int, index: int) -> An
 def _stacked(bb: relax.BlockBuilder, parts: Sequence[Any], axis: int) -> Any:
     if not parts:
         raise UnsupportedModelError(
-            "it runs 0 iterations and collects a tensor, which would be empty: leave it out of the "
+            "it runs 0 iterations, so a tensor that it collects would be empty: remove it from the "
             "model"
         )
     return bb.emit(relax.op.stack(list(parts), axis))

@@ -1,6 +1,6 @@
 """Converters for ONNX operators that TVM's importer lacks, gets wrong or makes slow.
 
-A converter takes the operator's inputs and attributes in the form that TVM's importer has. It
+A converter takes the operator's inputs and attributes, as TVM's importer represents them. It
 returns the result, or None to leave the operator to TVM's own converter. If no kernel can compute
 the result, it raises `UnsupportedModelError`, to which the importer adds the node's name.
 """
@@ -61,7 +61,7 @@ def convert(
     Raises
     ------
     UnsupportedModelError
-        No kernel computes what the node's attributes ask for.
+        There is no kernel for the node with these attributes.
     """
     if op_type in RECURRENT:
         return import_recurrent(bb, op_type, inputs, attrs)
@@ -83,8 +83,8 @@ def _of_all(op: Callable[[Any, Any], Any]) -> Converter:
 
 
 def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # Models that use Python's `sum` begin with an addition of 0, which is removed here. TVM would
-    # turn it into a copy and then fail in lowering.
+    # Python's `sum` begins with 0, so exported models may contain an addition of 0. It is removed
+    # here. TVM would turn it into a copy and then fail in lowering.
     for x, other in (inputs, inputs[::-1]):
         zero = constant_array(other)
         if zero is not None and zero.ndim == 0 and zero == 0 and isinstance(x, relax.Var):
@@ -188,7 +188,7 @@ def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 def _bit_cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(attrs["to"])))
-    # A boolean is a byte in memory but a bit in LLVM, so its bits cannot be reinterpreted.
+    # A boolean has 8 bits in memory but 1 bit in LLVM, so TVM cannot reinterpret its bits.
     if "bool" in (dtype, str(inputs[0].ty.dtype)):
         return relax.op.astype(inputs[0], dtype)
     return bb.call_te(
@@ -273,7 +273,8 @@ def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
     """Pad `x` periodically; a negative width cuts elements off.
 
-    Elements that are cut off at one end do not reappear at the other end; in TVM's kernel they do.
+    Elements that are cut off at one end are not used to pad the other end. TVM's kernel does use
+    them.
     """
     widths, given = constant_array(pads), None if axes is None else constant_array(axes)
     assert widths is not None  # `check_constants` has refused other pads.
@@ -290,13 +291,13 @@ def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
 
 def _sign(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x = inputs[0]
-    # TVM's kernel of `Sign` compares with -1, which unsigned integers lack.
+    # TVM's kernel of `Sign` compares with -1, which is not a number of an unsigned type.
     return relax.op.minimum(x, number_like(x, 1)) if str(x.ty.dtype).startswith("uint") else None
 
 
 def _eye_like(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter of `EyeLike` ignores `dtype`. The result depends on the shape alone, so it is
-    # a constant.
+    # TVM's converter of `EyeLike` ignores `dtype`. The result depends only on the shape, so it is a
+    # constant.
     x = inputs[0]
     shape = static_shape(x.ty)
     if shape is None or len(shape) != 2:
@@ -312,8 +313,8 @@ _MOST_JOINED = 64
 
 
 def _concat(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # LLVM needs minutes for a kernel with thousands of arguments. So a long list of tensors is
-    # joined in groups of `_MOST_JOINED`.
+    # LLVM needs minutes to compile a kernel with thousands of arguments. So a long list of tensors
+    # is joined in groups of `_MOST_JOINED`.
     if len(inputs) <= _MOST_JOINED or not all(hasattr(x.ty, "shape") for x in inputs):
         return None
     axis, parts = int(attrs["axis"]), list(inputs)
@@ -402,4 +403,4 @@ _CONVERTERS: dict[str, Converter] = {
 }
 
 CONVERTED = frozenset(_CONVERTERS) | frozenset(POOLS)
-"""Operators with a converter in this module or in `pooling`. TVM may have a converter too."""
+"""Operators with a converter in this module or in `pooling`. TVM may have its own converter too."""

@@ -1,13 +1,13 @@
-"""Tensors whose size along an axis is a number that the model computes, such as a count of boxes.
+"""Counted tensors: their size along an axis is computed by the model, such as a number of boxes.
 
-A schedule is made for fixed shapes. So such a tensor is computed with its largest size, and the
-number, its count, is computed beside it. What lies beyond the count has no meaning, and nothing may
-depend on it. An operator that computes each row of its result from the same row of such a tensor
-runs on the whole tensor, and its result has the same count. `counted_rules` has these operators.
-All others are refused.
+A schedule is made for fixed shapes. So a counted tensor is stored with the largest size that it can
+have. Its true size, the count, is computed as a separate tensor. Elements beyond the count have no
+meaning, and no result may depend on them. Some operators compute each row of their result from the
+same row of the input. They run on the whole tensor, and their result has the same count.
+`counted_rules` lists the supported operators. All others are refused.
 
-If such a tensor is an output of the model, the count becomes a further output of `main`, and
-readers of the output cut it to the count.
+If a counted tensor is an output of the model, its count becomes a further output of `main`. Whoever
+reads the output cuts it to the count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .constants import number_like
 from .positions import true_positions
 
 Compute = Callable[[Any], Any]
-"""Computes a node for other inputs."""
+"""A function that computes a node for other inputs."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Counted:
     Attributes
     ----------
     whole: the tensor with its largest size.
-    axis: the axis.
+    axis: the axis whose size is computed.
     count: the size along the axis, int64 of shape (1,). It is at most the largest size.
-    origin: the node that the count comes from, in words.
+    origin: a description of the node that the count comes from.
     """
 
     whole: relax.Var
@@ -48,9 +48,9 @@ class Counted:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The largest shape."""
+        """The shape of `whole`, with the largest size along the axis."""
         shape = static_shape(self.whole.ty)
-        assert shape is not None, "only tensors of static shapes are counted"
+        assert shape is not None, "only tensors of static shape can have a count"
         return shape
 
     @property
@@ -59,12 +59,12 @@ class Counted:
         return self.shape[self.axis]
 
     def inside(self, bb: relax.BlockBuilder) -> relax.Var:
-        """Return which indices of the axis exist: booleans of shape (most,)."""
+        """Return which indices of the axis are below the count: booleans of shape (most,)."""
         index = relax.const(np.arange(self.most), "int64")
         return bb.emit(relax.op.less(index, self.count))
 
     def inside_whole(self, bb: relax.BlockBuilder) -> relax.Var:
-        """Return the same as `inside`, with a dimension of size 1 for each other axis."""
+        """Return the booleans of `inside` in the rank of `whole`; all other axes have size 1."""
         sizes = [1] * len(self.shape)
         sizes[self.axis] = self.most
         return bb.emit(relax.op.reshape(self.inside(bb), sizes))
@@ -83,7 +83,7 @@ class CountedTensors:
         return isinstance(value, relax.Var) and value in self._counted
 
     def of(self, value: Any) -> Counted | None:
-        """Return the counted tensor that a variable stands for, or None."""
+        """Return the counted tensor that a variable represents; None for other variables."""
         return self._counted[value] if value in self else None
 
     def check(self, values: Sequence[Any]) -> None:
@@ -96,7 +96,7 @@ class CountedTensors:
     def standing(
         self, bb: relax.BlockBuilder, whole: Any, axis: int, count: relax.Var, origin: str
     ) -> relax.Var:
-        """Return a new variable that stands for a counted tensor."""
+        """Return a new variable that represents a counted tensor."""
         tensor = bb.emit(bb.normalize(within_bounds(whole)))
         variable = bb.emit(tensor)
         counted = self._counted[variable] = Counted(tensor, axis, count, origin)
@@ -104,18 +104,18 @@ class CountedTensors:
         return variable
 
     def most(self, count: relax.Var) -> int:
-        """Return the largest number that a count can be."""
+        """Return the largest value that a count can have."""
         return self._most[count]
 
     def is_at_most(self, count: relax.Var, other: relax.Var) -> bool:
-        """Whether a count is another count, or the smaller one of that and an integer."""
+        """Whether `count` is `other`, or the minimum of `other` and an integer."""
         if count.same_as(other):
             return True
         known = [key for key, found in self._counts.items() if found.same_as(count)]
         return any(key[0] == "at most" and key[1].same_as(other) for key in known)
 
     def at_most(self, bb: relax.BlockBuilder, count: relax.Var, most: int) -> relax.Var:
-        """Return the smaller one of a count and an integer."""
+        """Return the minimum of a count and an integer."""
         if most >= self._most[count]:
             return count
         least = self.derived(bb, "at most", relax.op.minimum, count, most)
@@ -123,7 +123,7 @@ class CountedTensors:
         return least
 
     def positions_of(self, bb: relax.BlockBuilder, mask: Any) -> tuple[relax.Var, relax.Var]:
-        """Return `true_positions` of a mask; the same variables whenever the mask is the same."""
+        """Return `true_positions` of a mask. For the same mask, return the same variables again."""
         if mask not in self._positions:
             self._positions[mask] = true_positions(bb, mask)
         return self._positions[mask]
@@ -133,12 +133,14 @@ class CountedTensors:
     ) -> relax.Var:
         """Return a count that is computed from other counts, or from counts and integers.
 
-        Equal calls give the same variable, so tensors of equal counts are known to be alike.
+        Equal calls give the same variable. So tensors with this count are known to have equal
+        sizes.
 
         Parameters
         ----------
-        kind: names the computation.
-        make: computes the count from `given`, in which integers have become constants.
+        kind: a name for the computation.
+        make: a function that computes the count. Its arguments are those in `given`, with integers
+            as constants.
         """
         key = (kind, *given)
         if key not in self._counts:
@@ -150,7 +152,9 @@ class CountedTensors:
         return self._counts[key]
 
     def places(self, bb: relax.BlockBuilder, x: Any, origin: str) -> relax.Var:
-        """Return the result of a `NonZero`: a row for each dimension, a column for each element."""
+        """Return a `NonZero`: a row for each dimension, and a column for each element that is not
+        0.
+        """
         counted = self.of(x)
         whole = x if counted is None else counted.whole
         shape = static_shape(getattr(whole, "ty", None))
@@ -173,7 +177,7 @@ class CountedTensors:
         return self.standing(bb, columns, 1, count, origin)
 
     def _mask(self, bb: relax.BlockBuilder, x: Any, whole: Any, counted: Counted | None) -> Any:
-        """Return where a tensor is not 0; the same variable whenever the tensor is the same."""
+        """Return where a tensor is not 0. For the same tensor, return the same variable again."""
         key = ("mask", x)
         if key not in self._counts:
             is_bool = str(whole.ty.dtype) == "bool"
@@ -184,12 +188,13 @@ class CountedTensors:
         return self._counts[key]
 
     def outputs(self, values: Sequence[Any]) -> tuple[list[relax.Var], list[tuple[int, int, int]]]:
-        """Return the further outputs of `main`, the counts, for these outputs of the model.
+        """Return the counts of the model's outputs `values`. They become further outputs of `main`.
 
         Returns
         -------
-        The counts, each once, and for each counted output a triple: its position among `values`,
-        its axis, and the position of its count, which follows all `values`.
+        The counts, each once; and a triple for each counted output: its position among `values`,
+        its axis, and the position of its count. Counts have the positions after those of all
+        `values`.
         """
         counts: list[relax.Var] = []
         triples = []
@@ -209,11 +214,11 @@ class ImportedNode(NamedTuple):
 
     Attributes
     ----------
-    name: the node in words.
-    op_type: its operator.
+    name: a description of the node for messages.
+    op_type: the name of its operator.
     inputs: its inputs.
     attrs: its attributes.
-    compute: computes the node for other inputs.
+    compute: a function that computes the node for other inputs.
     """
 
     name: str
@@ -258,7 +263,7 @@ class Node:
         return UnsupportedModelError(why_not(self.first))
 
     def only_first(self) -> Counted:
-        """Return the first input, which must be the only counted one."""
+        """Return the first input, which must be the only counted tensor among the inputs."""
         first = self.found[0]
         if first is None or any(each is not None for each in self.found[1:]):
             raise self.refused()

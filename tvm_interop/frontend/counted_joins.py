@@ -11,7 +11,7 @@ from .counted import CountedTensors, Node, shape_of
 
 
 def joined(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
-    """Return the result of a `Concat` of which an input is counted."""
+    """Return the result of a `Concat` with a counted tensor among its inputs."""
     first = node.first
     axis = int(node.attrs.get("axis", 1)) % len(first.shape)
     alike = [
@@ -28,7 +28,7 @@ def joined(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
 def _one_after_another(
     tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, axis: int
 ) -> Any:
-    """Join rows along the counted axis, so that the rows that exist come first."""
+    """Join rows along the counted axis, so that rows below the counts come first."""
     whole: Any = None
     count: Any = 0
     most = 0
@@ -45,7 +45,8 @@ def _one_after_another(
             continue
         joined = bb.emit(relax.op.concat([whole, rows], axis))
         if not isinstance(count, int):
-            # Row r of the result is row r - count of the second tensor, unless r is below count.
+            # Below `count`, row r of the result is row r of the first tensor. From there on, it is
+            # row r - count of the second tensor.
             index = relax.const(np.arange(most + shape[axis]), "int64")
             is_first = bb.emit(relax.op.less(index, count))
             later = bb.emit(relax.op.add(index, relax.const(most, "int64")))

@@ -1,6 +1,6 @@
-"""The nodes whose results are counted in any case: `Compress` and `NonMaxSuppression`.
+"""The nodes whose results are always counted tensors: `Compress` and `NonMaxSuppression`.
 
-`counted_parts` decides when a `NonZero` is.
+For a `NonZero`, `counted_parts` decides whether the result is a counted tensor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _non_max_suppression(tensors: CountedTensors, bb: relax.BlockBuilder, node: 
     given = [value if each is None else each.whole for value, each in pairs]
     count = None
     if any(each is not None for each in node.found):
-        # All boxes are counted, and the scores with them.
+        # If the boxes are a counted tensor, the scores must have the same count.
         if boxes is None or scores is None or any(each is not None for each in others):
             raise node.refused()
         if not (boxes.axis == 1 and scores.axis == 2 and boxes.count.same_as(scores.count)):
@@ -56,7 +56,8 @@ def _compress(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> An
     if data is not None and data.axis != axis:
         raise node.refused()
     if chosen is not None or data is not None:
-        # Entries of the condition beyond its count, or beyond the rows, have no effect.
+        # Entries of the condition beyond its own count, or beyond the count of the data, have no
+        # effect.
         for each in (chosen, data):
             if each is not None and length > each.most:
                 raise node.refused()

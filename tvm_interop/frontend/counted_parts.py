@@ -1,9 +1,9 @@
-"""Chooses how a tensor whose size depends on numbers is computed.
+"""Chooses how to compute a tensor whose size depends on the numbers in other tensors.
 
-There are two ways. `marked_elements` and `computed_parts` keep a tensor whole, with a mask, which
-is cheap, but only few operators can read it. `counted` moves the elements that are there to the
-front, which costs a pass over the tensor. So a tensor is kept whole until an operator needs the
-elements in order.
+There are two ways. `marked_elements` and `computed_parts` keep the whole tensor and add a mask that
+marks the selected elements. This is cheap, but few operators can read such a tensor. `counted`
+moves the selected elements to the front, which costs a pass over the tensor. So the whole tensor
+and its mask are kept until an operator needs the selected elements in order.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .marked_elements import MarkedElements
 
 
 class CountedParts(MarkedElements):
-    """The tensors of a model whose size depends on numbers.
+    """The tensors of a model whose size is computed when the model runs.
 
     Attributes
     ----------
-    counted: those that have a count.
+    counted: the tensors that have a count (see `counted.Counted`).
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.counted = CountedTensors()
         self._sizes = CountedSizes(self.counted)
-        # How the tensors that are kept whole were computed.
+        # For each tensor with a mask, the node that computed it.
         self._recipes: dict[relax.Var, ImportedNode] = {}
         self._moved: dict[relax.Var, Any] = {}
 
@@ -43,12 +43,13 @@ class CountedParts(MarkedElements):
         return value not in self and value not in self.counted
 
     def check(self, values: Sequence[Any]) -> None:
-        """Refuse tensors whose size depends on numbers."""
+        """Refuse tensors whose size depends on computed values."""
         super().check(values)
         self.counted.check(values)
 
     def made(self, bb: relax.BlockBuilder, op_type: str, inputs: Any, error: Exception) -> Any:
-        """Return a variable that stands for the result of a node without a fixed shape, or None.
+        """Return a variable for the result of a node without a fixed shape; None if this is not
+        supported.
 
         Parameters
         ----------
@@ -64,7 +65,7 @@ class CountedParts(MarkedElements):
         Raises
         ------
         UnsupportedModelError
-            The node cannot read a tensor whose size depends on numbers.
+            The node cannot read a tensor whose size depends on computed values.
         """
         given = node
         if any(value in self.counted for value in node.inputs):
@@ -87,7 +88,8 @@ class CountedParts(MarkedElements):
         return self._sizes.note(bb, self._known_to_sizes(bb, node), result)
 
     def outputs(self, bb: relax.BlockBuilder, values: Sequence[Any]) -> list[Any]:
-        """Return the outputs of the model; those that were kept whole have counts.
+        """Return the outputs of the model, where tensors with masks have become tensors with
+        counts.
 
         Raises
         ------
@@ -97,16 +99,17 @@ class CountedParts(MarkedElements):
         return list(self._all_moved(bb, list(values)))
 
     def selected(self, bb: relax.BlockBuilder, condition: Any, then: Any, otherwise: Any) -> Any:
-        """Return one of two results whose size depends on numbers; None if none has such a size.
+        """Return one of two results with computed sizes; None if the sizes of both are fixed.
 
         Parameters
         ----------
-        otherwise: None if there is no second result.
+        then, otherwise: the two results. `otherwise` is None if there is only one.
 
         Raises
         ------
         UnsupportedModelError
-            A result is a part with computed bounds, or the results do not have alike sizes.
+            A result is a part with computed bounds, or the shapes of the results differ in more
+            than their counts.
         """
         pair = [then, otherwise]
         if all(value is None or self.has_static_shape(value) for value in pair):
@@ -131,9 +134,10 @@ class CountedParts(MarkedElements):
         return self.counted.standing(bb, whole, first.axis, count, first.origin)
 
     def _known_to_sizes(self, bb: relax.BlockBuilder, node: ImportedNode) -> ImportedNode:
-        """Return a `Shape` that reads counts in place of masks, and any other node as it is.
+        """Return a `Shape` node with inputs that have counts in place of masks; return other nodes
+        unchanged.
 
-        Lowering removes the operators that compute a count which nothing reads.
+        If nothing reads a count, lowering removes the operators that compute it.
         """
         if node.op_type != "Shape" or not any(value in self for value in node.inputs):
             return node
@@ -143,7 +147,9 @@ class CountedParts(MarkedElements):
             return node
 
     def _counted_result(self, bb: relax.BlockBuilder, node: ImportedNode) -> Any:
-        """Return the result of a node with counts in place of masks; None if that fails."""
+        """Compute a node after giving its inputs counts in place of masks; return None if that
+        fails.
+        """
         if not any(value in self for value in node.inputs):
             return None
         try:
@@ -154,7 +160,7 @@ class CountedParts(MarkedElements):
         return None if result is None else self._sizes.note(bb, moved, result)
 
     def _moved_inputs(self, bb: relax.BlockBuilder, node: ImportedNode) -> ImportedNode:
-        """Return a node that reads counts in place of masks."""
+        """Return a node with inputs that have counts in place of masks."""
         return node._replace(inputs=self._all_moved(bb, node.inputs))
 
     def _all_moved(self, bb: relax.BlockBuilder, values: Any) -> Any:
@@ -162,7 +168,7 @@ class CountedParts(MarkedElements):
         return type(values)(moved)
 
     def _with_count(self, bb: relax.BlockBuilder, value: relax.Var) -> Any:
-        """Return the counted tensor for a tensor that is kept whole.
+        """Return the counted tensor that has the elements of a tensor with a mask.
 
         Raises
         ------

@@ -1,7 +1,8 @@
 """The operators that can read a tensor whose size is computed when the model runs.
 
-Each rule says what the count of the result is. A rule must be right for every count from 0 to the
-largest size, and whatever numbers lie beyond the count. `counted` describes such tensors.
+A tensor whose size is computed when the model runs is called counted, and its size is its count
+(see `counted`). Each rule says which count the result of an operator has. A rule must be right for
+every count from 0 to the largest size, and for any numbers in the elements beyond the count.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _ELEMENTWISE = frozenset(
         "Sum", "Tanh", "Where", "Xor",
     }
 )  # fmt: skip
-"""Operators that compute an element of the result from the same elements of the inputs."""
+"""Elementwise operators: an element of the result depends only on the same elements of the inputs.
+"""
 
 
 def with_counts(
@@ -51,7 +53,7 @@ def with_counts(
     Raises
     ------
     UnsupportedModelError
-        The node cannot read such a tensor.
+        The node cannot read a tensor with a count.
     """
     op_type = imported.op_type
     found = tuple(tensors.of(value) for value in imported.inputs)
@@ -72,13 +74,15 @@ def with_counts(
     return rule(tensors, bb, node)
 
 
-# Nodes that read numbers that are counts.
+# Nodes that read a count as a number, such as a size for `Reshape`.
 
 
 def _of_sizes(
     tensors: CountedTensors, sizes: CountedSizes, bb: relax.BlockBuilder, node: Node
 ) -> Any:
-    """Return the result of a node that reads a count, or sizes with one count; None for others."""
+    """Return the result of a node that reads a count, or sizes of which one is a count, else
+    None.
+    """
     if node.op_type == "ConstantOfShape":
         shape = sizes.of(node.inputs[0])
         given = node.attrs.get("value")
@@ -123,7 +127,8 @@ def _best(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, number: r
     else:
         ends = np.iinfo(dtype)
         last = int(ends.min if is_largest else ends.max)
-    # Of equal elements the one with the lower index comes first, so those beyond come last.
+    # Elements beyond the count are replaced by the number that `TopK` sorts last. Of equal
+    # elements, the one with the lower index comes first, so elements beyond the count come last.
     filled = bb.emit(relax.op.where(x.inside_whole(bb), x.whole, relax.const(last, dtype)))
     most = relax.const(np.array([tensors.most(number)]), "int64")
     both = import_top_k(bb, [filled, most], node.attrs)
@@ -133,19 +138,21 @@ def _best(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, number: r
 def _all_standing(
     tensors: CountedTensors, bb: relax.BlockBuilder, fields: Any, x: Counted, count: relax.Var
 ) -> Any:
-    """Return variables that stand for results with the axis of `x` and the same count."""
+    """Return variables for counted results: their axis is that of `x`, and their count is
+    `count`.
+    """
     each = [tensors.standing(bb, field, x.axis, count, x.origin) for field in fields]
     return each[0] if len(each) == 1 else bb.normalize(relax.Tuple(each))
 
 
-# Nodes that read them.
+# Nodes that read counted tensors.
 
 
 def _elementwise(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
-    """Compute elements; other inputs must be the same for all rows, or have the same count."""
+    """Compute an elementwise node. Inputs without the same count must be the same for all rows."""
     first = node.first
     if "axis" in node.attrs or "broadcast" in node.attrs:
-        raise node.refused()  # Operators of the first opsets align dimensions in their own way.
+        raise node.refused()  # Old opsets align dimensions in other ways.
     from_last = len(first.shape) - first.axis
     rank = 0
     for value, each in zip(node.inputs, node.found, strict=True):
@@ -190,12 +197,12 @@ def _gather(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
         raise node.refused()
     axis = int(node.attrs.get("axis", 0)) % len(shape)
     if data is None:
-        assert indices is not None, "one of the inputs is counted"
+        assert indices is not None, "one of the inputs is a counted tensor"
         made = axis + indices.axis
         return tensors.standing(bb, node.whole(), made, indices.count, indices.origin)
     if indices is None:
         if axis == data.axis:
-            raise node.refused()  # The index may not exist.
+            raise node.refused()  # The index may be beyond the count.
         made = data.axis if data.axis < axis else data.axis + len(places) - 1
         return tensors.standing(bb, node.whole(), made, data.count, data.origin)
     if axis != data.axis:
@@ -206,7 +213,7 @@ def _gather(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
 
 
 def _within(bb: relax.BlockBuilder, indices: Any, data: Counted) -> Any:
-    """Return indices of rows of `data`, counted from 0 and limited to rows that exist."""
+    """Return indices of rows of `data`, made positive and limited to rows below the count."""
     wide = indices
     if str(wide.ty.dtype) != "int64":
         wide = bb.emit(relax.op.astype(wide, "int64"))
@@ -224,7 +231,7 @@ def _gather_nd(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> A
     if int(node.attrs.get("batch_dims", 0)) or indices is None:
         raise node.refused()
     if data is not None:
-        # The only component of an index is a row of the data.
+        # Each index has a single component, which addresses a row of the data.
         if data.axis != 0 or indices.shape[-1] != 1 or indices.axis == len(indices.shape) - 1:
             raise node.refused()
         places = bb.emit(relax.op.reshape(indices.whole, indices.shape[:-1]))
@@ -274,7 +281,7 @@ def _bounds(node: Node, rank: int) -> dict[int, tuple[int, int, int]] | None:
 
 
 def _axes(node: Node, rank: int) -> list[int] | None:
-    """The axes of a `Squeeze` or `Unsqueeze`; None if they are not given or computed."""
+    """The axes of a `Squeeze` or `Unsqueeze`; None if they are missing or computed."""
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         known = constant_array(node.inputs[1])
         axes = None if known is None else known.tolist()
@@ -287,7 +294,7 @@ def _squeeze(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any
     x = node.only_first()
     axes = _axes(node, len(x.shape))
     if axes is None or x.axis in axes:
-        raise node.refused()  # Without axes, it depends on the count which dimensions are left.
+        raise node.refused()  # Sizes of 1 are removed, and the count may be 1.
     axis = x.axis - sum(other < x.axis for other in axes)
     return tensors.standing(bb, node.whole(), axis, x.count, x.origin)
 
@@ -353,7 +360,7 @@ def _softmax(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any
 
 
 def _product(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
-    """Multiply rows by a matrix."""
+    """Convert a product of counted rows and a matrix without a count."""
     x = node.only_first()
     matrix = shape_of(node.inputs[1])
     others = [shape_of(value) for value in node.inputs[2:] if value is not None]
@@ -376,7 +383,8 @@ def _reshape(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any
 def _reshaped(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, sizes: list[int]) -> Any:
     x = node.only_first()
     if not node.attrs.get("allowzero", 0):
-        # A 0 stands for the size of the same dimension. That of the counted axis is the open one.
+        # A size of 0 means that the size of this dimension is copied from the input. For the
+        # counted axis it is replaced by -1.
         for i, size in enumerate(sizes):
             if size == 0 and i < len(x.shape):
                 sizes[i] = -1 if i == x.axis else x.shape[i]

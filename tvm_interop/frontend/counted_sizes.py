@@ -1,7 +1,8 @@
-"""Follows the numbers that a model computes from the sizes of counted tensors.
+"""Tracks which of a model's numbers are sizes of counted tensors, or are computed from such sizes.
 
-PyTorch's exporter takes the size of a tensor by `Shape`, and gives it, perhaps limited by a
-constant, to `Expand`, `Reshape` or `TopK`. These operators need to know which count the number is.
+In models that PyTorch exports, `Shape` reads the size of a tensor. This size, perhaps limited by a
+constant, becomes an input of `Expand`, `Reshape` or `TopK`. To convert these operators, one has to
+know which count the size is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .constants import constant_array
 from .counted import CountedTensors, ImportedNode
 
 Numbers = np.ndarray[Any, Any]
-"""Sizes: an array of integers, and of variables for sizes that are counts."""
+"""An array of sizes. A size that is a count is a variable, and any other size is an integer."""
 
 
 class CountedSizes:
@@ -43,11 +44,12 @@ class CountedSizes:
         return found if isinstance(found, relax.Var) else None
 
     def note(self, bb: relax.BlockBuilder, node: ImportedNode, result: Any) -> Any:
-        """Remember the numbers of `result`, if they follow from those of the inputs.
+        """Remember the numbers in `result`, if they can be derived from the numbers of the inputs.
 
         Returns
         -------
-        `result`, a variable for it, or a constant if no number is a count.
+        `result`, if its numbers are unknown. Otherwise a constant, if none of the numbers is a
+        count, or else a variable for `result`.
         """
         numbers = self._numbers(bb, node)
         if numbers is None:
@@ -82,7 +84,7 @@ class CountedSizes:
     def _least(
         self, bb: relax.BlockBuilder, op_type: str, given: Any, attrs: Mapping[str, Any]
     ) -> Numbers | None:
-        """The smaller one of a count and a constant."""
+        """The minimum of a count and a constant."""
         values = given if op_type == "Min" else given[:1]
         every = [each for numbers in values for each in numbers.ravel()]
         counts = [each for each in every if isinstance(each, relax.Var)]
@@ -157,7 +159,7 @@ _RULES: Mapping[str, Callable[[Any, Mapping[str, Any]], Numbers | None]] = {
 def filled(
     tensors: CountedTensors, bb: relax.BlockBuilder, value: Any, sizes: Numbers, origin: str
 ) -> Any:
-    """Return the result of a `ConstantOfShape` of which one size is a count; None if it is unknown.
+    """Return the result of a `ConstantOfShape` if exactly one of `sizes` is a count, else None.
 
     Parameters
     ----------
@@ -170,7 +172,7 @@ def filled(
 def expanded(
     tensors: CountedTensors, bb: relax.BlockBuilder, x: Any, sizes: Numbers, origin: str
 ) -> Any:
-    """Return the result of an `Expand` to sizes of which one is a count; None if it is unknown."""
+    """Return the result of an `Expand` if exactly one of `sizes` is a count, else None."""
     counted = tensors.of(x)
     whole = x if counted is None else counted.whole
     shape = tuple(int(size) for size in whole.ty.shape)

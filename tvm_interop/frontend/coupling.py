@@ -1,8 +1,9 @@
-"""Kernels for pairs of classes: their scores, and from them the probabilities of classes.
+"""Kernels for classifiers that compare pairs of classes.
 
-Source: Wu, Lin and Weng, "Probability estimates for multi-class classification by pairwise
-coupling", JMLR 5 (2004), algorithm 2. The number of rounds is that of onnxruntime, because the
-result depends on it.
+One kernel computes the scores of all pairs of classes. The other kernel computes the probability of
+each class from those of the pairs. Source: Wu, Lin and Weng, "Probability estimates for multi-class
+classification by pairwise coupling", JMLR 5 (2004), algorithm 2. The result depends on the number
+of rounds, so this number is the same as in onnxruntime.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from ..kernels import loops
 
 _MOST_ROUNDS = 100
 _CLOSE = 0.005
-"""Rounds end when the error is below this number, divided by the number of classes."""
+"""The iteration ends when its error is below this number divided by the number of classes."""
 
 
 def scores_kernel(rows: int, vectors: int, pairs: int) -> tirx.PrimFunc:
-    """Return a kernel that adds up the scores of pairs, whose loops are written by hand.
+    """Return a kernel, with loops written by hand, that computes the score of each pair of classes.
 
-    Its inputs have the shapes (rows, vectors), (vectors, pairs) and (pairs,), and its result has
-    the shape (rows, pairs). The sums have 64 bits, because terms with large factors of both signs
-    cancel each other.
+    The kernel's inputs have the shapes (rows, vectors), (vectors, pairs) and (pairs,), and its
+    result has the shape (rows, pairs). The sums are computed in float64, because large positive and
+    negative terms nearly cancel.
     """
     values = tirx.decl_buffer((rows, vectors), "float32", "values")
     factors = tirx.decl_buffer((vectors, pairs), "float32", "factors")
@@ -53,10 +54,10 @@ def scores_kernel(rows: int, vectors: int, pairs: int) -> tirx.PrimFunc:
 
 
 def coupling_kernel(rows: int, classes: int) -> tirx.PrimFunc:
-    """Return a kernel for `rows` rows, whose loops are written by hand.
+    """Return a kernel, with loops written by hand, that computes the probabilities of classes.
 
-    Its input has the probability that the first class of each pair wins, shape (rows, pairs), for
-    the pairs (0, 1), (0, 2), ..., (1, 2), ... Its result has the shape (rows, classes).
+    The kernel's input has the probability that the first class of each pair wins, shape (rows,
+    pairs), for the pairs (0, 1), (0, 2), ..., (1, 2), ... The result has the shape (rows, classes).
     """
     return _Coupling(rows, classes).kernel()
 
@@ -64,7 +65,8 @@ def coupling_kernel(rows: int, classes: int) -> tirx.PrimFunc:
 class _Coupling:
     """The buffers of the kernel, and the parts of its loop over the rows.
 
-    The names in the comments are those of the paper.
+    In the paper, the result is called p, the wins r, the matrix Q, the products Qp and the total
+    pQp.
     """
 
     def __init__(self, rows: int, classes: int) -> None:
@@ -74,11 +76,11 @@ class _Coupling:
         self._classes = classes
         self._pairs = list(itertools.combinations(range(classes), 2))
         self._shares = buffer("shares", rows, len(self._pairs))
-        self._result = buffer("result", rows, classes)  # p
-        self._wins = buffer("wins", classes, classes)  # r
-        self._matrix = buffer("matrix", classes, classes)  # Q
-        self._products = buffer("products", classes)  # Qp
-        self._total = buffer("total", 1)  # pQp
+        self._result = buffer("result", rows, classes)
+        self._wins = buffer("wins", classes, classes)
+        self._matrix = buffer("matrix", classes, classes)
+        self._products = buffer("products", classes)
+        self._total = buffer("total", 1)
         self._error = buffer("error", 1)
         self._step = buffer("step", 1)
         self._round = buffer("round", 1, dtype="int32")
@@ -100,7 +102,7 @@ class _Coupling:
         return loops.in_turn([*self._begin(row), *self._measure(row), tirx.While(is_far, again)])
 
     def _begin(self, row: Any) -> list[tirx.Stmt]:
-        """Fill the matrix, and take all classes as equally probable."""
+        """Fill the matrix, and begin with equal probabilities for all classes."""
         wins, matrix = self._wins, self._matrix
         stores = []
         for k, (i, j) in enumerate(self._pairs):
@@ -115,7 +117,9 @@ class _Coupling:
         return [*stores, _put(self._round, tirx.const(0, "int32"), 0)]
 
     def _measure(self, row: Any) -> list[tirx.Stmt]:
-        """Compute the products with the matrix, and how far they are from equal."""
+        """Multiply the matrix by the probabilities, and measure how far the products are from
+        equal.
+        """
         products, total, error = self._products, self._total, self._error
 
         def multiply(i: Any) -> tirx.Stmt:
@@ -138,7 +142,9 @@ class _Coupling:
         ]
 
     def _improve(self, row: Any) -> tirx.Stmt:
-        """Move the probability of each class in turn, and divide all by their new sum."""
+        """Update the probability of one class after the other, and each time divide all by their
+        sum.
+        """
         products, total, step = self._products, self._total, self._step
 
         def of_class(i: Any) -> tirx.Stmt:

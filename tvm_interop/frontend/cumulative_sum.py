@@ -37,7 +37,7 @@ def _cumulative(
     """Return running sums or products along the axis that the second input names.
 
     With the attribute `exclusive`, an element is not part of its own sum. With `reverse`, sums run
-    from the last element to the first. Inputs of 16-bit floats are accumulated in float32.
+    from the last element to the first. For inputs of 16-bit floats, the sums are kept in float32.
     """
     x, axis_given = inputs[0], constant_array(inputs[1])
     assert axis_given is not None  # `check_constants` has refused other axes.
@@ -63,7 +63,7 @@ def cumulative_kernel(
 ) -> tirx.PrimFunc:
     """Return a kernel for running sums or products along the middle axis of `shape`.
 
-    The input and the output of the kernel have that shape. The kernel's loops are written by hand,
+    The input and the output of the kernel have this shape. The kernel's loops are written by hand,
     so it needs no TVM schedule.
     """
     outer, size, inner = shape

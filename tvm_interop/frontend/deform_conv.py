@@ -1,7 +1,7 @@
-"""Converts ONNX's `DeformConv`, a convolution that reads its images at computed places.
+"""Converts ONNX's `DeformConv`, a convolution that reads its images at computed coordinates.
 
-The images are sampled at these places first. The convolution is then a product of the samples and
-the weights, which is a convolution with a kernel of size 1.
+First, the images are sampled at these places. The samples are then multiplied by the weights, by a
+convolution with a kernel of size 1.
 
 Source: the definition of `DeformConv` in the ONNX specification.
 """
@@ -42,7 +42,7 @@ def import_deform_conv(
 ) -> Any:
     """Return the result of a `DeformConv` of images with two spatial axes.
 
-    A place outside of the image counts as 0, so offsets may have any value.
+    The image is taken to be 0 outside of its borders, so offsets may have any value.
 
     Raises
     ------
@@ -59,7 +59,8 @@ def import_deform_conv(
     if mask is not None:
         _check_shape("mask", mask, (shape[0], groups * points, *sampling.steps))
         given.append(mask)
-    # The places are the same for all channels of a group, so a separate kernel computes them once.
+    # All channels of a group are read at the same places, so a separate kernel computes the places
+    # once for each group.
     corners = bb.emit(
         bb.call_te(
             lambda *tensors: _corners(sampling, *tensors),
@@ -112,9 +113,9 @@ def _check_shape(name: str, value: Any, wanted: tuple[int, ...]) -> None:
 def _corners(sampling: _Sampling, offset: Any, mask: Any = None) -> list[Any]:
     """Return the four elements around each place: their positions in an image, and their weights.
 
-    The weights are those of a linear interpolation, times the mask. The position is -1 for an
-    element outside of the image. Both results have the shape (images, window points of all groups,
-    4, rows, columns).
+    A weight is that of a linear interpolation, multiplied by the mask. The position is -1 for an
+    element outside of the image. Positions and weights have the shape (images, window points of all
+    groups, 4, rows, columns).
     """
     (height, width), dtype = sampling.sizes, str(offset.dtype)
     columns = sampling.windows[1].size
@@ -150,8 +151,8 @@ def _corners(sampling: _Sampling, offset: Any, mask: Any = None) -> list[Any]:
 def _split(place: Any, size: int, dtype: str) -> tuple[Any, Any]:
     """Return a place rounded down to an integer, and the fraction that was cut off.
 
-    A place far outside of the image is replaced by a nearer place outside of it. NaN counts as
-    outside.
+    A place far outside of the image is replaced by a nearer place outside of it. NaN is treated as
+    a place outside of the image.
     """
     low, high = (tirx.const(limit, dtype) for limit in (-2, size + 1))
     limited = tirx.Select(place > low, place, low)

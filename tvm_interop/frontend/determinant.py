@@ -42,8 +42,9 @@ def import_determinant(
 def determinant_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
     """Return a kernel for determinants, whose loops are written by hand.
 
-    It takes matrices of shape (number, size, size), and returns shape (number,). It makes a copy of
-    each matrix triangular, and multiplies the elements of the diagonal.
+    The kernel's input has the shape (number, size, size), and its result has the shape (number,).
+    The kernel turns a copy of each matrix into a triangular matrix, and multiplies the elements of
+    the diagonal.
     """
     data = tirx.decl_buffer((number, size, size), dtype, "data")
     result = tirx.decl_buffer((number,), dtype, "result")
@@ -64,7 +65,7 @@ def determinant_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
         )
 
     def offer(row: Any, step: Any) -> tirx.Stmt:
-        """Make `row` the pivot if its element is larger than the pivot's; NaN counts as larger."""
+        """Make `row` the pivot if its element is larger than the pivot's, or is NaN."""
         here, best = tirx.abs(work[row, step]), tirx.abs(work[pivot[0], step])
         wins = tirx.all(row > step, tirx.Or(here > best, tirx.isnan(here)))
         return tirx.IfThenElse(wins, tirx.BufferStore(pivot, row, [0]), None)

@@ -1,4 +1,4 @@
-"""Converts `DynamicQuantizeLinear`, for which TVM divides by 0 if all numbers are 0.
+"""Converts `DynamicQuantizeLinear`. TVM's converter would divide by 0 if all numbers are 0.
 
 Source: the definition of `DynamicQuantizeLinear` in the ONNX specification.
 """
@@ -22,7 +22,7 @@ def import_dynamic_quantize(
 
     The scale is the length of the smallest range that contains all numbers and 0, divided by 255.
     If all numbers are 0, the scale is 1. If the range begins at minus infinity, the zero point is
-    255. ONNX defines neither case. These are the results of onnxruntime.
+    255. ONNX does not define the last two cases. In both, the result is the same as in onnxruntime.
     """
     x = inputs[0]
     zero = number_like(x, 0)

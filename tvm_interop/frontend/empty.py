@@ -1,8 +1,8 @@
 """Replaces tensors without elements by constants, so that no kernel has to handle them.
 
 A tensor is empty if one of its sizes is 0. Its shape and dtype determine it fully, so it becomes a
-constant as soon as its shape is known. A result that is computed from empty tensors alone, such as
-a sum over no elements, becomes a constant too.
+constant as soon as its shape is known. A result that is computed only from empty tensors, such as a
+sum over no elements, becomes a constant too.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def of_empty(op_type: str, inputs: list[Any], attrs: Mapping[str, Any], opset: i
     """Return the result of a node with an empty input or output, or None if a kernel is needed.
 
     No kernel is needed if all results are empty. A kernel is not needed either if the result equals
-    an input. That is so if a tensor is concatenated with empty tensors only, or if nothing is
-    scattered into a tensor.
+    an input. That is the case if a tensor is concatenated with empty tensors only, or if there are
+    no elements to scatter into a tensor.
     """
     if op_type in ("ScatterElements", "ScatterND", "Scatter") and is_empty(inputs[1]):
         return inputs[0]
@@ -120,7 +120,8 @@ def _inferred(
 
 
 _MOST_ELEMENTS = 64
-"""Shape inference gets the values of constants with at most this many elements.
+"""ONNX's shape inference is given the values of a constant only if it has at most this many
+elements.
 
-Constants for shapes, axes and sizes are smaller.
+Constants that hold shapes, axes or sizes have fewer elements.
 """

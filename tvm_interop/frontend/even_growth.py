@@ -1,9 +1,9 @@
 """Checks whether the numbers that a model computes grow evenly with the sizes of its inputs.
 
 A number grows evenly if it grows by the same amount for each further row. One or two dimensions of
-the inputs have a range of sizes. With two, a number may also grow with the product of both sizes. A
-model may treat a size of 1 in another way than larger sizes. So combinations of sizes are compared
-only if the same dimensions have size 1.
+the inputs have a range of sizes. If there are two, a number may also grow with the product of both
+sizes. A model may treat a size of 1 differently from larger sizes. So two combinations of sizes are
+compared only if the same dimensions have size 1 in both.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ Sizes: TypeAlias = "tuple[int, ...]"
 """One size for each dimension that has a range of sizes."""
 
 _TOLERANCE = 1e-9
-"""The tolerance of the fit, which is computed in double precision."""
+"""The relative tolerance for comparing numbers with the fitted numbers, computed in double
+precision.
+"""
 
 
 def ones_of(sizes: Sizes) -> tuple[bool, ...]:
-    """For each of the sizes, whether it is 1."""
+    """Return for each dimension whether its size is 1."""
     return tuple(size == 1 for size in sizes)
 
 
 class Growth:
-    """The numbers that a model computes for several sizes of its inputs.
+    """How the numbers that a model computes grow with the sizes of its inputs.
 
     Parameters
     ----------
-    each: arrays of one shape, by the sizes for which they were computed.
+    each: the numbers, as arrays of the same shape, by the sizes for which the model computed them.
     """
 
     def __init__(self, each: Mapping[Sizes, np.ndarray]) -> None:
@@ -40,20 +42,24 @@ class Growth:
         self._fits = {ones: _Fit(group) for ones, group in self._by_ones.items()}
 
     def uneven(self) -> tuple[Sizes, Sizes] | None:
-        """Two sizes whose numbers show that growth is uneven; None if all numbers grow evenly."""
+        """Two combinations of sizes whose numbers show uneven growth; None if all numbers grow
+        evenly.
+        """
         found = (fit.uneven() for fit in self._fits.values())
         return next((pair for pair in found if pair is not None), None)
 
     def at(self, sizes: Sizes) -> np.ndarray | None:
-        """The numbers for these sizes, computed from the growth of the given numbers.
+        """The numbers expected for these sizes, if they grow like the given numbers.
 
-        The result is None if no numbers were given for sizes in which the same dimensions are 1.
+        The result is None if no numbers were given for sizes where the same dimensions have size 1.
         """
         fit = self._fits.get(ones_of(sizes))
         return None if fit is None else fit.at(sizes)
 
     def differs_at_1(self) -> Iterator[int]:
-        """The dimensions in which the numbers for size 1 do not fit those of larger sizes."""
+        """The dimensions for which the numbers at size 1 do not follow from the numbers at larger
+        sizes.
+        """
         for ones, group in self._by_ones.items():
             for number in (i for i, is_one in enumerate(ones) if is_one):
                 larger = self._fits.get((*ones[:number], False, *ones[number + 1 :]))
@@ -64,12 +70,13 @@ class Growth:
 
 
 class Law:
-    """The growth of each element of a tensor that has more elements for larger sizes.
+    """How each element of a tensor grows with the sizes. The tensor may have more elements for
+    larger sizes.
 
     Parameters
     ----------
-    corners: the tensor for the largest sizes, and for sizes that are smaller by 1 in some of the
-        dimensions.
+    corners: the tensor for the largest sizes, and the tensors for sizes that are smaller by 1 in
+        one or more dimensions.
     """
 
     def __init__(self, corners: Mapping[Sizes, np.ndarray]) -> None:
@@ -79,7 +86,7 @@ class Law:
         self._fit = _Fit(heads)
 
     def fits(self, sizes: Sizes, array: np.ndarray) -> bool:
-        """Whether the tensor for these sizes grows like the tensor for the largest sizes."""
+        """Whether the elements of the tensor for these sizes are those that the growth predicts."""
         if array.ndim != len(self._most) or not np.all(array.shape <= np.array(self._most)):
             return False
         common = _box(tuple(np.minimum(array.shape, self._box)))
@@ -92,7 +99,7 @@ def _box(shape: Sequence[int]) -> tuple[slice, ...]:
 
 
 class _Fit:
-    """The function of the sizes that fits given numbers best.
+    """The function of the sizes that fits given numbers best, by least squares.
 
     In each dimension, the given sizes are either all 1 or all larger than 1.
     """
@@ -122,8 +129,8 @@ class _Fit:
         if not wrong.any():
             return None
         values = self._values[:, int(np.argmax(wrong))]
-        # For the error message, return the sizes for which the number has its rarest value, and the
-        # nearest sizes for which it has another value.
+        # The error message compares two combinations of sizes. For the first, the number has its
+        # rarest value. The second is the nearest combination for which the number is different.
         _, places, counts = np.unique(
             values, return_inverse=True, return_counts=True, equal_nan=True
         )
@@ -137,7 +144,9 @@ class _Fit:
         return found.reshape(self._shape)
 
     def _columns(self, sizes: list[Sizes]) -> np.ndarray:
-        """The terms that a number may be a sum of: a constant, the sizes, and their product."""
+        """The values of the terms of the fitted function: a constant, the sizes, and their
+        product.
+        """
         given = np.array(sizes, np.float64).reshape(len(sizes), -1)
         columns = [np.ones(len(sizes)), *given.T]
         if given.shape[1] > 1:

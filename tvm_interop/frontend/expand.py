@@ -12,17 +12,19 @@ from .shapes import with_inferred_types
 _OWN = "tvm_interop.written_out"
 """The ONNX domain of the functions that this module adds. No model uses this domain."""
 _WIDENED = {"Cast", "CastLike", "Constant", "Pad", "Reshape", "Shape", "Squeeze", "Unsqueeze"}
-"""Operators that mean the same in definitions of opset 13 and of later opsets. The later opsets add
-only types to them, and modes that no definition uses."""
+"""Operators that mean the same in definitions of opset 13 and of later opsets. For these operators,
+later opsets add only types, and modes that no definition uses.
+"""
 _MOST_ROUNDS = 4
-"""The largest number of expansions, one for each level of nested definitions."""
+"""The largest number of rounds of expansion. Each round expands one level of nested definitions."""
 
 
 def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto:
     """Replace each operator of `model` that is not in `known` by its definition, if it has one.
 
-    ONNX defines many of its operators as functions: `Attention`, `RotaryEmbedding`,
-    `LpNormalization`, the loss functions. An operator without such a definition stays.
+    ONNX defines many of its operators as functions of simpler operators: for example `Attention`,
+    `RotaryEmbedding`, `LpNormalization` and the loss functions. An operator without such a
+    definition is kept.
     """
     for _ in range(_MOST_ROUNDS):
         wanted = sorted(
@@ -72,9 +74,9 @@ def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
 
 
 def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto:
-    """Return a copy of the model in which nodes of the types in `wanted` state all attributes.
+    """Return a copy of the model in which nodes of the types in `wanted` have all their attributes.
 
-    An attribute that a node does not state gets its default, which inlining would lose.
+    An attribute that a node lacks is set to its default. Inlining would otherwise lose the default.
     """
     model = _copied(model)
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
@@ -96,8 +98,8 @@ def _with_difficult_nodes_settled(
     """Inline the nodes whose type is in `wanted` and on which ONNX's inliner fails.
 
     The inliner fails if it needs a type that it cannot find: the type of an optional input that is
-    left out, or of a value of a subgraph. Here the definition becomes a function of the model,
-    which the inliner takes without asking for types.
+    left out, or of a value of a subgraph. So the definition is first added to the model as a
+    function. The inliner does not need types for such functions.
     """
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
     difficult = any(
@@ -136,7 +138,7 @@ def _with_difficult_nodes_settled(
 def _is_of_opset(function: onnx.FunctionProto, version: int) -> bool:
     """Change the opset of `function` to `version`, if its operators mean the same in both opsets.
 
-    The inliner takes only functions of the model's opset.
+    The inliner accepts only functions of the model's opset.
 
     Returns
     -------
@@ -163,10 +165,11 @@ def _typed_nodes(
     *,
     is_inner: bool = False,
 ) -> Iterator[tuple[onnx.NodeProto, Mapping[str, onnx.TypeProto], bool]]:
-    """Yield the nodes of `graph` and of its subgraphs, with the types that definitions may need.
+    """Yield the nodes of `graph` and of its subgraphs, with the types that their definitions may
+    need.
 
-    Each node comes with the types of the values that it can read, by name, and with whether it is
-    in a subgraph.
+    Each item is a node, the types of the values that the node can read, by name, and whether the
+    node is in a subgraph.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Refuses inputs that an ONNX operator does not take, before TVM fails on them in its own words."""
+"""Refuses inputs that an ONNX operator does not accept, with a clearer message than TVM's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_NUMBERS = frozenset(
         "Sigmoid", "Sign", "Softmax", "Sqrt", "Sub", "Sum", "TopK",
     }
 )  # fmt: skip
-"""Operators that take no booleans, in ONNX and in TVM."""
+"""Operators that accept no booleans, in ONNX and in TVM."""
 
 _ALONG_AN_AXIS = frozenset(
     {
@@ -35,7 +35,7 @@ def check_inputs(op_type: str, inputs: Sequence[Any]) -> None:
     Raises
     ------
     UnsupportedModelError
-        An input is a tensor of booleans, and the operator takes numbers only.
+        An input is a tensor of booleans, and the operator accepts only numbers.
     MisfitError
         The operator works along an axis, and its first input has no dimensions.
     """

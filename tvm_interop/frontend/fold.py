@@ -1,8 +1,9 @@
-"""Folds nodes whose results depend on constants and shapes alone, during import.
+"""Folds nodes, during import, whose results depend only on constants and shapes.
 
-Input shapes are static, so the results of `Shape` and `Size` are constants. Exporters compute other
-values from these: sizes to reshape or resize to, axes, slices, ranges of positions. TVM's
-converters need such values as constants. ONNX's reference implementation computes them.
+Input shapes are static, so the results of `Shape` and `Size` are constants. Exported models compute
+other values from these: sizes to reshape or resize to, axes, slices, ranges of positions. TVM's
+converters need such values as constants. This module computes them by ONNX's reference
+implementation.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tvm import relax
 _MOST_ELEMENTS = 1 << 16
 """The largest number of elements of a tensor that this module folds.
 
-Larger tensors are weights, which TVM folds faster.
+Larger tensors are usually weights, and TVM folds operators of weights faster.
 """
 
 _FOLDED = frozenset(
@@ -42,7 +43,7 @@ _FOLDED = frozenset(
 """Operators for which ONNX's reference implementation gives the same results as our kernels.
 
 The reference is wrong for poolings with padding and for poolings whose rank is not 2. For some
-interpolations it differs from our kernels. All operators that are not listed are left to
+interpolations it differs from our kernels. Operators that are not listed here are folded later, by
 `lowering.fold_calls`, which runs the kernels themselves. `QuantizeLinear` and `DequantizeLinear`
 are not listed because `lowering.quantised` looks for them later.
 """
@@ -65,7 +66,7 @@ def fold(
     inputs: relax expressions; None for an optional input that is left out.
     attrs: the node's attributes; `tvm_custom` says how many outputs the node has.
     of_any_kind: whether to fold operators outside `_FOLDED` too, except operators with subgraphs.
-        This is needed for empty tensors, which no kernel takes.
+        This is needed for empty tensors, because no kernel accepts them.
     """
     if op_type in ("Shape", "Size"):
         return _of_shape(op_type, inputs[0], attrs)
@@ -80,7 +81,7 @@ def fold(
             results = _unique(arrays[0], attrs)
         else:
             results = _evaluate(op_type, arrays, attrs, opset)
-    except Exception:  # ONNX's reference may fail on a node that TVM's converter supports.
+    except Exception:  # ONNX's reference may fail on nodes that TVM supports.
         return None
     usable = all(map(_dtype_is_known, results))
     if not usable or sum(result.size for result in results) > _MOST_ELEMENTS:
@@ -104,7 +105,7 @@ def _of_shape(op_type: str, value: Any, attrs: Mapping[str, Any]) -> relax.Expr 
 
 
 def _unique(array: Any, attrs: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
-    """Return the results of a `Unique`; ONNX's reference orders them wrongly if `sorted` is 0."""
+    """Return the results of a `Unique`. ONNX's reference orders them wrongly if `sorted` is 0."""
     numbers, first, places, counts = np.unique(
         array, True, True, True, axis=attrs.get("axis"), equal_nan=False
     )
@@ -146,7 +147,7 @@ def _evaluate(
     typed = onnx.shape_inference.infer_shapes(model).graph.output
     with np.errstate(all="ignore"):
         results = ReferenceEvaluator(model).run(None, given)
-    # NumPy may widen a result: a sum of 32-bit integers has 64 bits.
+    # NumPy may return a wider type than ONNX. For example, its sum of 32-bit integers has 64 bits.
     return [_as(np.asarray(result), kind) for result, kind in zip(results, typed, strict=True)]
 
 

@@ -27,26 +27,28 @@ _COMPARISONS = (
 )
 _MEMBER = "BRANCH_MEMBER"
 _MODES = (*_COMPARISONS, _MEMBER)
-"""The modes of the branches of `TreeEnsemble`, whose attribute has their indices."""
+"""The modes of branches. The attribute `nodes_modes` of a `TreeEnsemble` holds indices into them.
+"""
 
 Numbers = npt.NDArray[Any]
 
 
 class Forest(NamedTuple):
-    """Trees, whose nodes are numbered over all trees.
+    """An ensemble of decision trees. The nodes of all trees are numbered together.
 
     Attributes
     ----------
     roots: the root of each tree.
-    features: the input that each branch compares.
-    thresholds: the number that each branch compares with.
-    yes, no: the next node if the comparison holds, and if not. At a leaf, the leaf itself.
+    features: the index of the input feature that each branch compares.
+    thresholds: the number that each branch compares its feature with.
+    yes, no: the next node if the comparison of a branch is true, and if it is false. For a leaf,
+        both are the leaf itself.
     modes: for each branch, the index of its comparison in `kinds`.
-    missing: whether a branch treats NaN as if the comparison holds.
-    weights: what a leaf gives to each output, shape (nodes, outputs).
-    given: the outputs that a leaf gives a number to, shape (nodes, outputs).
-    is_complete: whether each row gets a number for each output. It does if one of the trees has a
-        number for the output in all of its leaves.
+    missing: whether a branch treats NaN as if the comparison were true.
+    weights: the number that a leaf contributes to each output, shape (nodes, outputs).
+    given: whether a leaf contributes a number to each output, shape (nodes, outputs).
+    is_complete: whether each output gets a number for every row of the input. That is so if, for
+        each output, one of the trees has a number in all of its leaves.
     kinds: the comparisons that the trees use.
     """
 
@@ -64,14 +66,15 @@ class Forest(NamedTuple):
 
 
 def damaged(why: str) -> UnsupportedModelError:
-    """Return the error for trees that contradict themselves."""
+    """Return the error for trees that are not valid."""
     return UnsupportedModelError(f"its trees are damaged: {why}; export the model again")
 
 
 def numbers_of(attrs: Mapping[str, Any], name: str) -> Numbers:
-    """Return an attribute that is a list of floats, or a tensor that may have 64 bits.
+    """Return the numbers of an attribute. It is a list of floats, or a tensor of floats of 32 or 64
+    bits.
 
-    The name of such a tensor is `name`, or ends in `_as_tensor`.
+    The attribute of a tensor is called `name`, or `name` followed by `_as_tensor`.
     """
     value = attrs.get(f"{name}_as_tensor", attrs.get(name, ()))
     if isinstance(value, onnx.TensorProto):
@@ -80,11 +83,11 @@ def numbers_of(attrs: Mapping[str, Any], name: str) -> Numbers:
 
 
 def forest_of_lists(attrs: Mapping[str, Any], output: str, number: int) -> Forest:
-    """Return the trees of a node whose attributes list branches and leaves together.
+    """Return the trees of a node whose attributes list branches and leaves in the same lists.
 
     Parameters
     ----------
-    output: the beginning of the names of the attributes that describe leaves.
+    output: the prefix of the names of the attributes that describe leaves.
     number: the number of outputs.
 
     Raises
@@ -116,8 +119,10 @@ def forest_of_lists(attrs: Mapping[str, Any], output: str, number: int) -> Fores
     for tree, node, index, weight in zip(*parts, votes, strict=True):
         place = places.get((int(tree), int(node)))
         if place is None or not 0 <= int(index) < number:
-            raise damaged(f"the leaf {node} of the tree {tree} has no node or no output")
-        # Of several numbers of a leaf for the only output, onnxruntime takes the first.
+            raise damaged(
+                f"the leaf {node} of the tree {tree} names a node or an output that does not exist"
+            )
+        # If a leaf has several numbers for a single output, onnxruntime uses the first.
         if number > 1 or not given[place, 0]:
             weights[place, int(index)] += weight
         given[place, int(index)] = True
@@ -139,9 +144,11 @@ def forest_of_lists(attrs: Mapping[str, Any], output: str, number: int) -> Fores
 
 
 def forest_of_branches(attrs: Mapping[str, Any], number: int) -> Forest:
-    """Return the trees of a `TreeEnsemble`, whose attributes list branches and leaves apart.
+    """Return the trees of a `TreeEnsemble`, whose attributes list branches and leaves in separate
+    lists.
 
-    A branch that asks whether a number is a member of a set becomes one branch for each member.
+    A branch can test whether a number is a member of a set. It is replaced by one branch for each
+    member.
 
     Parameters
     ----------
@@ -159,7 +166,7 @@ def forest_of_branches(attrs: Mapping[str, Any], number: int) -> Forest:
     if not set(codes) <= set(range(len(_MODES))) or len(targets) != leaves:
         raise damaged("a branch has an unknown mode, or a leaf has no output")
     if not ((targets >= 0) & (targets < number)).all():
-        raise damaged(f"a leaf has an output that is not one of {number}")
+        raise damaged(f"a leaf has an output outside of 0 to {number - 1}")
     own = branches + np.arange(leaves)
     ends = {}
     for name in ("true", "false"):
@@ -199,7 +206,7 @@ def forest_of_branches(attrs: Mapping[str, Any], number: int) -> Forest:
 
 
 class _Branches(NamedTuple):
-    """Lists of what each node has, leaves included. Nodes are added at their ends."""
+    """The properties of all nodes, leaves included, in one list for each property."""
 
     modes: list[str]
     features: list[Any]
@@ -209,14 +216,15 @@ class _Branches(NamedTuple):
     missing: list[Any]
 
     def write_out(self, sets: Sequence[Numbers]) -> None:
-        """Replace each branch with a set by branches that each compare with one member."""
+        """Replace each branch that tests membership of a set by one branch for each member."""
         members = [i for i, mode in enumerate(self.modes) if mode == _MEMBER]
         if len(sets) < len(members):
             raise damaged(f"{len(members)} branches have {len(sets)} sets of members")
         for node, values in zip(members, sets, strict=False):
             self.modes[node] = "BRANCH_EQ"
             otherwise = self.no[node]
-            # No number equals NaN, so a branch whose set is empty never holds.
+            # For an empty set, compare with NaN: no number equals NaN, so the comparison is never
+            # true.
             self.thresholds[node] = values[0] if len(values) else np.nan
             here = node
             for value in values[1:]:
@@ -227,12 +235,12 @@ class _Branches(NamedTuple):
 
 
 def _padded(values: Any, leaves: int) -> list[Any]:
-    """Return what the branches have, and zeros for the leaves after them."""
+    """Return the values of the branches, followed by zeros for the leaves."""
     return [*np.asarray(values).tolist(), *[0] * leaves]
 
 
 def _sets(values: Numbers) -> list[Numbers]:
-    """Return the sets of members. NaN separates them."""
+    """Return the sets of members. In `values`, a NaN ends each set."""
     parts = np.split(values, np.flatnonzero(np.isnan(values)))
     return [part[~np.isnan(part)] for part in parts]
 
@@ -270,9 +278,9 @@ def _forest(
 
 
 def _is_complete(roots: Numbers, yes: Numbers, no: Numbers, given: Numbers) -> bool:
-    """Whether each row gets a number for each output; refuse nodes that form a circle.
+    """Return `Forest.is_complete`; refuse trees whose nodes form a circle.
 
-    A kernel would go around a circle for ever.
+    A kernel would never end if the nodes formed a circle.
     """
     branches = yes != np.arange(len(yes))
     found = np.zeros(given.shape[1], bool)

@@ -1,9 +1,9 @@
 """Computes discrete Fourier transforms of a fixed length, as products with constant matrices.
 
-The last axis of a tensor holds the parts of a number: the real and the imaginary part, or the real
-part alone. A transform of at most `_LONGEST_TABLE` numbers is one product with a table of cosines
-and sines. Longer transforms are made of shorter ones. All constants are computed in double
-precision, and rounded once.
+The last axis of a tensor holds the real and the imaginary part of a complex number, or only the
+real part. A transform of at most `_LONGEST_TABLE` numbers is one product with a table of cosines
+and sines. Longer transforms are composed of shorter transforms. All constants are computed in
+double precision, and rounded once.
 
 Sources: Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier series"
 (1965), for lengths with small factors; Bluestein, "A linear filtering approach to the computation
@@ -22,21 +22,21 @@ from tvm import relax
 from ..lowering.static_shape import known_shape
 
 _LONGEST_TABLE = 1024
-"""The largest length of a transform that is one product.
+"""The largest length of a transform that is computed as one product with a table.
 
-Its table has at most 2048 rows and 2048 columns, which are 16 MiB in float32.
+Such a table has at most 2048 rows and 2048 columns, which take 16 MiB in float32.
 """
 
 Complex = npt.NDArray[np.complex128]
 
 
 def transformed(bb: relax.BlockBuilder, x: Any, length: int, inverse: bool, kept: int) -> Any:
-    """Return the first `kept` numbers of the transform of each row.
+    """Return the first `kept` numbers of the Fourier transform of each row.
 
     Parameters
     ----------
-    x: rows of real or complex numbers, shape (rows, at most `length`, 1 or 2). Zeros follow a row
-        that is shorter than `length`.
+    x: rows of real or complex numbers, shape (rows, at most `length`, 1 or 2). A row that is
+        shorter than `length` is padded with zeros.
     inverse: whether to compute the inverse transform, which divides by `length`.
 
     Returns
@@ -65,7 +65,7 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
     Parameters
     ----------
     x: the first `length // 2 + 1` numbers of each spectrum, or fewer, shape (rows, numbers, 1 or
-        2). Zeros follow if there are fewer. The other half of a spectrum mirrors this half.
+        2). Missing numbers are taken to be 0. The other half of a spectrum mirrors this half.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
     """
     _, taken, parts = known_shape(x)
     places = np.arange(taken)
-    # A number whose mirror image is in the other half of the spectrum counts twice.
+    # A number whose mirror image is in the other half of the spectrum is multiplied by 2.
     weights = np.where((places == 0) | (2 * places == length), 1.0, 2.0) / length
     if length <= _LONGEST_TABLE:
         turns = np.outer(places, np.arange(length))
@@ -81,7 +81,7 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
         table = np.stack([factors.real, -factors.imag], axis=1)[:, :parts, :, None]
         return _product(bb, x, table)
     scaled = bb.emit(relax.op.multiply(x, _constant(weights[:, None] * length, x)))
-    # The real part of the one-sided sum is the sum over the whole spectrum.
+    # After that, the real part of the sum over this half equals the sum over the whole spectrum.
     whole = transformed(bb, scaled, length, inverse=True, kept=length)
     return bb.emit(relax.op.strided_slice(whole, [2], [0], [1]))
 
@@ -89,8 +89,8 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
 def _product(bb: relax.BlockBuilder, x: Any, table: npt.NDArray[np.float64]) -> Any:
     """Return the product of the rows of `x` with a table.
 
-    The table has four axes: the index and the part (real or imaginary) of a number in `x`, then the
-    index and the part of a number in the result.
+    The table has four axes. The first two are the index of a number in `x`, and whether its real or
+    imaginary part is meant. The last two are the same for a number in the result.
     """
     taken, parts, kept, parts_of_result = table.shape
     flat = bb.emit(relax.op.reshape(x, (-1, taken * parts)))
@@ -102,9 +102,9 @@ def _product(bb: relax.BlockBuilder, x: Any, table: npt.NDArray[np.float64]) -> 
 def _by_factors(bb: relax.BlockBuilder, x: Any, factors: tuple[int, int], inverse: bool) -> Any:
     """Return the transform of rows whose length is the product of two factors.
 
-    With factors p and q, a row is a matrix of p rows and q columns. Its columns are transformed,
-    each number is multiplied by a constant, and then the rows are transformed. The result is read
-    by columns.
+    With factors p and q, a row is taken as a matrix of p rows and q columns. The columns of this
+    matrix are transformed, each number is multiplied by a constant, and then its rows are
+    transformed. The result is the matrix read column by column.
     """
     rows, _, parts = known_shape(x)
     p, q = factors
@@ -124,8 +124,8 @@ def _by_factors(bb: relax.BlockBuilder, x: Any, factors: tuple[int, int], invers
 def _as_convolution(bb: relax.BlockBuilder, x: Any, length: int, inverse: bool, kept: int) -> Any:
     """Return a transform of any length, computed by transforms whose length is a power of two.
 
-    As n * k is (n**2 + k**2 - (k - n)**2) / 2, the transform is a convolution with a constant
-    signal. The convolution is a product of spectra.
+    Since n * k equals (n**2 + k**2 - (k - n)**2) / 2, the transform can be written as a convolution
+    with a constant signal. The convolution is computed as a product of spectra.
     """
     _, taken, _ = known_shape(x)
     places = np.arange(max(taken, kept), dtype=np.int64)
@@ -155,19 +155,19 @@ def _times(bb: relax.BlockBuilder, x: Any, factors: Complex) -> Any:
 def _roots(length: int, inverse: bool) -> Complex:
     """Return the powers of the first root of unity of order `length`.
 
-    Real and imaginary parts that should be 0 are set to 0. The imaginary part of the middle of a
-    real signal's spectrum is then exactly 0. With a rounding error instead, the angle of this
-    number would be pi or -pi by chance.
+    Real and imaginary parts that should be 0 are set to 0. Then the middle number of a real
+    signal's spectrum has an imaginary part of exactly 0. With a rounding error in its place, the
+    angle of this number would be pi or -pi by chance.
     """
     sign = 2j if inverse else -2j
     roots = np.exp(sign * np.pi * np.arange(length) / length)
-    # The absolute value of a part that should not be 0 is at least 1 / length.
+    # All other real and imaginary parts have absolute values of at least 1 / length.
     exact = [np.where(np.abs(x) * (length + 1) < 1, 0, x) for x in (roots.real, roots.imag)]
     return np.asarray(exact[0] + 1j * exact[1])
 
 
 def _largest_divisor(length: int) -> int:
-    """Return the largest divisor of `length` that is not above its square root."""
+    """Return the largest divisor of `length` that is at most the square root of `length`."""
     return next(n for n in range(isqrt(length), 0, -1) if length % n == 0)
 
 

@@ -1,4 +1,6 @@
-"""Rewrites operators that onnxruntime fuses with an activation, or has in its own domain."""
+"""Rewrites onnxruntime's fused operators, such as a convolution with an activation, as ONNX
+operators.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _PARAMETERS = {
     **dict.fromkeys(("Elu", "LeakyRelu", "ThresholdedRelu"), ("alpha",)),
     **{"HardSigmoid": ("alpha", "beta"), "Selu": ("alpha", "gamma")},
 }
-"""The attributes of activations, in the order in which `FusedConv` lists them."""
+"""The names of the attributes of each activation, in the order in which `FusedConv` lists their
+values.
+"""
 
 
 def _conv(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
@@ -35,7 +39,7 @@ def _conv(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
 def _gemm(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     activation = attrs.pop("activation", b"").decode()
     given = {name: attrs.pop(f"activation_{name}", None) for name in ("alpha", "beta", "gamma")}
-    # The node may also state parameters that its activation does not have. They are ignored.
+    # The node may also have parameters that its activation does not use. They are ignored.
     taken = _PARAMETERS.get(activation, ())
     named = {name: given[name] for name in taken if given[name] is not None}
     y = w.op("Gemm", node.input, None if activation else node.output[0], **attrs)
@@ -49,7 +53,7 @@ def _transposed_product(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) 
 
 
 def _max_pool(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
-    """Rewrite a pooling whose last axis holds the channels."""
+    """Rewrite a max pooling of tensors whose last axis holds the channels."""
     x = w.op("Transpose", node.input, perm=[0, 3, 1, 2])
     w.op("Transpose", [w.op("MaxPool", [x], **attrs)], node.output[0], perm=[0, 2, 3, 1])
 

@@ -1,10 +1,9 @@
-"""Converts a `GatherND` whose indices are constants that make a grid.
+"""Converts a `GatherND` whose constant indices form a grid.
 
-PyTorch exports `mask[rows, columns]` this way, with the numbers of all rows and of all columns.
-Each component of such an index varies along only one axis of the result. So the result is a tensor
-with its axes in another order, some of them repeated. Kernels that read elements along axes are
-faster than kernels that look up positions, and `lowering.masked_positions` can prove more about
-them.
+PyTorch exports `mask[rows, columns]` this way, with the indices of all rows and of all columns.
+Each component of such an index varies along only one axis of the result. So the result is the input
+with its axes in another order, and with some axes repeated. A kernel for this is faster than a
+kernel that looks up positions, and `lowering.masked_positions` can prove more about it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,8 @@ def import_gather_nd(
         along = _along(indices[..., i], axis)
         if not np.array_equal(along, np.arange(shape[i])):
             data = bb.emit(relax.op.take(data, relax.const(along, "int64"), i, mode="clip"))
-    # Sort the components in the order of the result's axes. Components that do not vary come last.
+    # Sort the components of an index in the order of the result's axes. Components that do not vary
+    # come last.
     places = [len(made) if axis is None else axis for axis in axes]
     order = sorted(range(len(axes)), key=lambda i: places[i])
     if order != list(range(len(axes))):
@@ -46,10 +46,11 @@ def import_gather_nd(
 
 
 def _axes_of_components(indices: np.ndarray) -> list[int | None] | None:
-    """For each component, the axis along which it varies, or None if it does not vary.
+    """Return, for each component of an index, the axis along which it varies; None if it is
+    constant.
 
-    The whole result is None if there is no grid. In a grid, each component varies along at most one
-    axis, and two components do not vary along the same axis.
+    Return None in place of the list if the indices are not a grid. In a grid, each component varies
+    along at most one axis, and two components do not vary along the same axis.
     """
     axes: list[int | None] = []
     for i in range(indices.shape[-1]):

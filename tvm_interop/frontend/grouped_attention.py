@@ -21,16 +21,16 @@ from .pieces import parts_of
 def import_grouped_attention(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Attend with fewer heads of keys and values than of queries, and with a past.
+    """Compute attention with fewer heads for keys and values than for queries.
 
     Inputs: queries (batch, length, channels), or queries, keys and values joined along the
     channels; keys; values; past keys and past values (batch, heads of keys, past length, size); the
-    index of the last position of each row, the length of the longest row, cosines, sines,
-    positions, bias of the scores, an additional score for each head (see `_weights`).
-    Results: the output, and the keys and values of the past and of this run.
+    index of the last position of each row; the length of the longest row; cosines; sines;
+    positions; bias of the scores; an additional score for each head (see `_weights`). Results: the
+    output, and the keys and values of the past and of this run.
 
-    Rows may have different lengths. In a row that is shorter than the longest one, the new keys
-    directly follow the past keys of that row, and zeros fill up the rest.
+    Rows of the batch may have different lengths. In a row that is shorter than the longest row, the
+    new keys directly follow the past keys of this row, and zeros fill the rest.
     """
     query, key, value, old_key, old_value, last, total, cosines, sines, places, on_scores, sinks = (
         padded(inputs, 12)
@@ -96,11 +96,12 @@ def _angles(
 
 
 def _positions(bb: relax.BlockBuilder, given: Any, begins: Any, last: Any, length: int) -> Any:
-    """The position of each query, as (batch, length), or (1, length) if the rows do not differ.
+    """The position of each query, as (batch, length), or (1, length) if it is the same for all
+    rows.
 
     Parameters
     ----------
-    given: the positions that the node states; None if it states none. If all keys are new,
+    given: the input of the node with the positions; None if the node lacks it. If all keys are new,
         onnxruntime reads only the first position, and counts up from it.
     begins: the position of the first query of each row; None if all keys are new.
     last: the last position of each row. A query after that position gets position 1, as in
@@ -122,7 +123,7 @@ def _positions(bb: relax.BlockBuilder, given: Any, begins: Any, last: Any, lengt
 
 
 def _joined(bb: relax.BlockBuilder, old: Any, new: Any, begins: Any, room: int) -> Any:
-    """The keys or values of the past and of this run, with zeros up to the length `room`.
+    """The keys or values of the past and of this run, filled with zeros up to the length `room`.
 
     In each row, the keys or values of this run begin at position `begins`.
     """
@@ -163,7 +164,7 @@ def _scores(bb: relax.BlockBuilder, query: Any, keys: Any, attrs: Mapping[str, A
 
 
 def _filled_up(bb: relax.BlockBuilder, on_scores: Any, room: int) -> Any:
-    """Fill up the bias of the scores with zeros, so that it has `room` keys."""
+    """Pad the bias of the scores with zeros along the keys, up to `room` keys."""
     missing = room - shape_of(on_scores)[3]
     if not missing:
         return on_scores
@@ -171,10 +172,10 @@ def _filled_up(bb: relax.BlockBuilder, on_scores: Any, room: int) -> Any:
 
 
 def _seen(bb: relax.BlockBuilder, begins: Any, length: int, room: int, window: int) -> Any:
-    """Whether each query sees each key, as (batch, 1, length, keys).
+    """Whether each query attends to each key, as (batch, 1, length, keys).
 
-    A query sees the `window` keys that end at its own position, or all keys up to its own position
-    if `window` is negative.
+    A query attends to the last `window` keys up to its own position, or to all keys up to its own
+    position if `window` is negative.
     """
     steps = relax.const(np.arange(length, dtype=np.int32).reshape(1, 1, length, 1), "int32")
     places = relax.const(np.arange(room, dtype=np.int32).reshape(1, 1, 1, room), "int32")
@@ -190,8 +191,8 @@ def _seen(bb: relax.BlockBuilder, begins: Any, length: int, room: int, window: i
 def _weights(bb: relax.BlockBuilder, scores: Any, sinks: Any) -> Any:
     """The softmax of the scores over the keys.
 
-    `sinks` has one more score for each head, or is None. This score takes part in the softmax, but
-    its weight is dropped, because no value belongs to it.
+    `sinks` has one additional score for each head, or is None. The softmax includes this score, but
+    the resulting weight is dropped, because no value belongs to the score.
     """
     if sinks is None:
         return bb.emit(relax.op.nn.softmax(scores, -1))

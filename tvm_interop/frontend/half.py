@@ -1,4 +1,4 @@
-"""Computes some operators of float16 in float32, because float16 has too few digits.
+"""Computes some operators of float16 tensors in float32, because float16 has too few digits.
 
 ONNX allows a higher precision for intermediate results. In float16, operators that subtract nearly
 equal numbers or compute `log(1 + exp(x))` would be off by several percent.
@@ -20,7 +20,7 @@ _IN_FLOAT32 = (
 def widened(bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
     """Return the inputs, with the float16 inputs converted to float32.
 
-    Return None if the node computes in its own dtype.
+    Return None if the node has no float16 inputs, or can be computed in float16.
     """
     if op_type not in _IN_FLOAT32 or not _is_half(inputs[0]):
         return None

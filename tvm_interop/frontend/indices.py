@@ -1,8 +1,8 @@
 """Keeps the indices in ONNX models within the bounds of the tensors that they address.
 
-ONNX calls an index out of range an error. A constant index out of range is refused when the model
-is compiled. An index that is computed at run time is replaced by the nearest index that exists.
-TVM's kernels do not check indices, so they would read or write memory outside of the tensor.
+In ONNX, an index out of range is an error. A constant index out of range is refused when the model
+is compiled. An index that is computed at run time is replaced by the nearest valid index. TVM's
+kernels do not check indices, so they would read or write memory outside of the tensor.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def with_safe_indices(
         return inputs
     shape = static_shape(getattr(inputs[0], "ty", None))
     if shape is None or static_shape(getattr(inputs[at], "ty", None)) is None:
-        return inputs  # An input may be a shape expression, which TVM's importer can index.
+        return inputs  # A shape expression, which TVM's importer reads itself.
     # `list(inputs)` would raise an error for an index past the end, where TVM's own list type gives
     # None.
     inputs = copy(inputs)
@@ -97,7 +97,7 @@ def _regions_of_images(bb: relax.BlockBuilder, regions: Any, images: int) -> Any
 
 
 def _checked(indices: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Return constant indices counted from 0; refuse an index that is out of range."""
+    """Return constant indices with negative ones made positive; refuse an index out of range."""
     wrong = (indices < -sizes) | (indices >= sizes)
     if wrong.any():
         limits = np.broadcast_to(sizes, indices.shape)
@@ -110,13 +110,13 @@ def _checked(indices: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDA
 
 
 def bounded(bb: Any, indices: Any, sizes: npt.NDArray[np.int64]) -> Any:
-    """Return `indices` counted from 0 and limited to elements that exist.
+    """Return `indices` with negative ones made positive, limited to elements that exist.
 
     Negative indices count from the end.
 
     Parameters
     ----------
-    bb: emits the operators.
+    bb: the block builder that emits the operators.
     sizes: the number of elements, as a scalar or with one entry for each position along the last
         axis of `indices`.
     """

@@ -1,4 +1,4 @@
-"""Integer division and remainders that cannot stop the program.
+"""Computes quotients and remainders of integers without crashing the program.
 
 On x86, dividing an integer by 0 raises a signal that ends the program. So does dividing the
 smallest integer by -1, because the quotient overflows. ONNX does not define these cases. This
@@ -24,8 +24,8 @@ def divided(
 
     Parameters
     ----------
-    op: makes the quotient or the remainder for divisors that are neither 0 nor -1.
-    is_quotient: whether `op` makes a quotient.
+    op: a function that computes the quotient or the remainder for divisors other than 0 and -1.
+    is_quotient: whether `op` computes a quotient.
     """
     dtype = str(y.ty.dtype)
     zero, one = relax.const(0, dtype), relax.const(1, dtype)

@@ -38,8 +38,8 @@ def import_inverse(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
 def inverse_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
     """Return a kernel for inverses, whose loops are written by hand.
 
-    It takes and returns matrices of shape (number, size, size). Operations on rows turn a copy of
-    each matrix into the identity. The same operations turn an identity into the inverse.
+    The kernel's input and result have the shape (number, size, size). Operations on rows turn a
+    copy of each matrix into the identity, and turn an identity matrix into the inverse.
     """
     data = tirx.decl_buffer((number, size, size), dtype, "data")
     result = tirx.decl_buffer((number, size, size), dtype, "result")
@@ -51,7 +51,7 @@ def inverse_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
     factor = tirx.decl_buffer((1,), dtype, "factor")
 
     def of_both(matrix: Any, each: Any) -> tirx.Stmt:
-        """Return statements that change a row of the copy, and a row of the inverse alike."""
+        """Return statements that make the same change to the copy and to the inverse."""
         in_work = loops.loop(size, lambda j: each(work, lambda i, j: [i, j], j))
         in_result = loops.loop(size, lambda j: each(result, lambda i, j: [matrix, i, j], j))
         return loops.in_turn([in_work, in_result])
@@ -65,7 +65,7 @@ def inverse_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
         return loops.loop(size, lambda i: loops.loop(size, lambda j: each(i, j)))
 
     def offer(row: Any, step: Any) -> tirx.Stmt:
-        """Make `row` the pivot if its element is larger than the pivot's; NaN counts as larger."""
+        """Make `row` the pivot if its element is larger than the pivot's, or is NaN."""
         here, best = tirx.abs(work[row, step]), tirx.abs(work[pivot[0], step])
         wins = tirx.all(row > step, tirx.Or(here > best, tirx.isnan(here)))
         return tirx.IfThenElse(wins, tirx.BufferStore(pivot, row, [0]), None)

@@ -52,10 +52,10 @@ def load_model(
         `torch.export.ExportedProgram`; a Relax module with a `main`. The name of a network is one
         of `models.list()`, or `light:` followed by one of `models.light.names()`.
     input_shapes
-        The shape of each input that has a dynamic dimension. A shape given for any other input
-        replaces the declared shape.
+        The shape of each input that has a dynamic dimension. A shape may also be given for another
+        input. It then replaces the shape that the model declares.
     seen
-        For an ONNX model, gets the shapes of all tensors of the model, by their names.
+        A dictionary. For an ONNX model, the shapes of all its tensors are stored in it, by name.
 
     Returns
     -------
@@ -94,7 +94,8 @@ def load_model(
 
 
 def _with_shapes(mod: tvm.IRModule, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
-    """Return `mod` with these input shapes, and with its indices limited to existing elements.
+    """Return `mod` with the input shapes `shapes`, and with its indices limited to existing
+    elements.
 
     The limits are set last, because they depend on the shapes.
     """
@@ -115,7 +116,7 @@ def batch_shapes(
     Parameters
     ----------
     input_shapes
-        As for `load_model`, except that `size` replaces the first dimension of each shape.
+        The same as for `load_model`, except that `size` replaces the first dimension of each shape.
 
     Raises
     ------
@@ -160,8 +161,8 @@ class OnnxModel:
     Parameters
     ----------
     origin: the model's description in error messages, such as its path.
-    path: the path of the model's file. Large weights are read later from files in the same folder.
-        None if all weights are in `model`.
+    path: the path of the model's file; None if all weights are in `model`. Large weights may be in
+        other files of the same folder, which are read later.
     """
 
     def __init__(self, model: onnx.ModelProto, origin: str, path: Path | None = None) -> None:
@@ -188,7 +189,7 @@ class OnnxModel:
 
         Parameters
         ----------
-        seen: gets the shapes of all tensors, by name.
+        seen: a dictionary in which the shapes of all tensors are stored, by name.
         """
         static = onnx_input_shapes(self._model.graph, shapes, ranges_in_words(self._model))
         check_sizes(self._model, static)
@@ -230,8 +231,9 @@ def _check_text(message: Any, origin: str) -> None:
 def _check(model: onnx.ModelProto, origin: str) -> None:
     values = (*model.graph.input, *model.graph.output)
     if any(not value.type.tensor_type.HasField("shape") for value in values):
-        # The checker refuses an input or output without a shape, but such a model can be imported.
-        # The user gives the shapes of inputs separately, and ONNX cannot infer all output shapes.
+        # The checker refuses a model with an input or output that has no shape. Such a model can
+        # still be imported: the user gives the shapes of inputs, and the shapes of outputs are not
+        # needed.
         return
     try:
         onnx.checker.check_model(_as_the_checker_knows_it(model))
@@ -245,12 +247,12 @@ def _check(model: onnx.ModelProto, origin: str) -> None:
 def _as_the_checker_knows_it(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model in a form that ONNX's checker accepts.
 
-    Some weights are in files that are not read yet, and the checker would look for these files.
-    Inputs of the same type replace such weights.
+    Some weights are in files that are not read yet, and the checker would look for these files. So
+    these weights are replaced by inputs of the same type.
 
-    Opset 21 deprecates the group normalisation of opsets 18 to 20. The checker refuses it in older
-    models too, although onnxruntime runs them. So instance normalisation, which has the same
-    inputs, replaces group normalisation.
+    Opset 21 deprecates the group normalisation of opsets 18 to 20. The checker refuses this
+    operator in older models too, although onnxruntime runs such models. So it is replaced by
+    instance normalisation, which has the same inputs.
     """
     outside = [tensor for tensor in model.graph.initializer if is_outside(tensor)]
     if not outside and not any(node.op_type == "GroupNormalization" for node in model.graph.node):

@@ -1,9 +1,9 @@
-"""Reads and writes the elements of tensors at which a mask is true.
+"""Reads and writes the elements of a tensor at the positions where a mask is true.
 
-PyTorch exports `x[mask] = y` and `x[mask].sum()` by the positions at which the mask is true, which
-`NonZero` gives. Their number depends on the mask, and a schedule is made for fixed shapes. But the
-results have fixed shapes: the first is `Where(mask, y, x)`, the second a sum over the whole tensor
-with 0 in place of the other elements.
+PyTorch exports `x[mask] = y` and `x[mask].sum()` with a `NonZero`, whose result has the positions
+where the mask is true. The number of these positions depends on the mask, but a schedule is made
+for fixed shapes. The final results do have fixed shapes. The first is `Where(mask, y, x)`. The
+second is a sum over the whole tensor with 0 in place of the elements where the mask is false.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _WRITTEN: Mapping[str, Callable[[Any, Any], Any]] = {
     "add": relax.op.add,
     "mul": relax.op.multiply,
 }
-"""How `ScatterND` computes an element from its old and its new value, by `reduction`."""
+"""The functions by which `ScatterND` combines the old and the new value of an element, by the value
+of its attribute `reduction`.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,10 @@ class _Places(StandIn):
 
     Attributes
     ----------
-    given: the mask as `NonZero` gets it.
-    mask: the same mask, without the last dimensions if it repeats itself along them.
-    is_turned: whether the positions are the rows of the tensor, as `GatherND` takes them. `NonZero`
-        gives them as columns.
+    given: the mask that is the input of `NonZero`.
+    mask: the same mask. If its values are the same along its last dimensions, these are left out.
+    is_turned: whether each position is a row of the tensor, as `GatherND` needs it. In the result
+        of `NonZero`, each position is a column.
     """
 
     given: relax.Var
@@ -55,20 +57,24 @@ class _Places(StandIn):
 
 @dataclass(frozen=True)
 class _Repeated(StandIn):
-    """A tensor, repeated as often as the model computes when it runs."""
+    """A tensor that is repeated a number of times, where the model computes the number when it
+    runs.
+    """
 
     one: relax.Expr
 
 
 class MarkedElements(ComputedParts):
-    """The tensors of a model whose size depends on numbers, as far as results can be computed."""
+    """The tensors of a model whose size depends on a mask or on a computed number of
+    repetitions.
+    """
 
     def places(self, bb: relax.BlockBuilder, inputs: Sequence[Any], error: Exception) -> Any:
-        """Return a variable that stands for the result of a `NonZero`, or None.
+        """Return a variable that represents the result of a `NonZero`; None if it is not supported.
 
         Parameters
         ----------
-        error: the error for a node that needs the positions themselves.
+        error: the error for a node that needs the positions as a tensor.
         """
         x = inputs[0]
         shape = static_shape(getattr(x, "ty", None))
@@ -80,7 +86,7 @@ class MarkedElements(ComputedParts):
         return self._standing(bb, _Places(_refusal(error), mask, _rows(bb, mask)), mask)
 
     def repeated(self, bb: relax.BlockBuilder, inputs: Sequence[Any], error: Exception) -> Any:
-        """Return a variable that stands for the result of an `Expand` to a computed shape."""
+        """Return a variable that represents the result of an `Expand` to a computed shape."""
         x = inputs[0]
         if static_shape(getattr(x, "ty", None)) is None:
             return None
@@ -94,16 +100,16 @@ class MarkedElements(ComputedParts):
         attrs: Mapping[str, Any],
         compute: Callable[[Any], Any],
     ) -> Any:
-        """Return the result of a node that reads such a tensor, or None if the node reads none.
+        """Return the result of a node that reads a tensor of computed size; None if it reads none.
 
         Parameters
         ----------
-        compute: computes the node for other inputs.
+        compute: a function that computes the node for other inputs.
 
         Raises
         ------
         UnsupportedModelError
-            The result cannot be computed. The error names the node that gave the tensor.
+            The result cannot be computed. The error names the node that made the tensor.
         """
         found = [self._parts[value] if value in self else None for value in inputs]
         first: Any = next((each for each in found if each is not None), None)
@@ -116,7 +122,8 @@ class MarkedElements(ComputedParts):
         if isinstance(first, _Places):
             return self._of_places(bb, op_type, inputs[0], first, attrs)
         if op_type in ("Expand", "Reshape") and found[0] is first:
-            # The size is that of the places to which `ScatterND` writes, or it fails.
+            # The new size needs no check here: a later `ScatterND` fails unless the values fit its
+            # positions.
             if isinstance(first, Part) and first.mask is not None:
                 flat = Part(first.why_not, first.whole, -1, first.inside, first.mask)
                 return self._standing(bb, flat, inputs[0])
@@ -156,7 +163,7 @@ class MarkedElements(ComputedParts):
         found: Sequence[Any],
         attrs: Mapping[str, Any],
     ) -> Any:
-        """Return a variable that stands for the elements at which a mask is true."""
+        """Return a variable that represents the elements at which a mask is true."""
         data, places = inputs[0], found[1]
         if not isinstance(places, _Places) or found[0] is not None or not places.is_turned:
             raise next(each for each in found if each is not None).why_not
@@ -178,7 +185,9 @@ class MarkedElements(ComputedParts):
         first: Part,
         compute: Callable[[Any], Any],
     ) -> Any:
-        """Compute an operator of elements on whole tensors; the mask then tells which count."""
+        """Compute an elementwise operator on whole tensors, and keep the mask of the elements for
+        the result.
+        """
         shape = static_shape(first.whole.ty)
         for value, part in zip(inputs, found, strict=True):
             if isinstance(part, Part):
@@ -225,7 +234,9 @@ class MarkedElements(ComputedParts):
 def _new_values(
     bb: relax.BlockBuilder, places: _Places, updates: Any, shape: tuple[int, ...]
 ) -> Any:
-    """Return the values that are written, so that they fit the tensor of shape `shape`, or None."""
+    """Return the values that are written, as a tensor that broadcasts to `shape`; None if that
+    fails.
+    """
     if isinstance(updates, Part) and updates.mask is places.mask:
         own = static_shape(updates.whole.ty)
         if own is not None and np.prod(own) == np.prod(shape):
@@ -235,7 +246,8 @@ def _new_values(
     if isinstance(updates, _Repeated):
         own = static_shape(updates.one.ty) or ()
         own = own[next((i for i, size in enumerate(own) if size != 1), len(own)) :]
-        # A whole number of rows is repeated. The mask is the same for all elements of such a row.
+        # The repeated tensor must fill whole rows, and the mask must be the same for all elements
+        # of a row.
         rows = static_shape(places.mask.ty) or ()
         if len(own) <= len(shape) - len(rows) and own == shape[len(shape) - len(own) :]:
             row = bb.emit(relax.op.reshape(updates.one, own))
@@ -246,9 +258,11 @@ def _new_values(
 def _one_after_another(
     bb: relax.BlockBuilder, places: _Places, part: Part, shape: tuple[int, ...]
 ) -> Any:
-    """Return a tensor with the elements of `part`, in order, where the mask is true, or None.
+    """Return a tensor that has the elements of `part`, in order, at the positions where the mask is
+    true.
 
-    PyTorch exports `masked_scatter` so. An element that the part lacks is NaN.
+    PyTorch exports `masked_scatter` this way. If `part` has too few elements, the missing ones are
+    NaN. Return None if the shapes do not fit, or if the elements are not floats.
     """
     size = static_shape(part.whole.ty) or ()
     if len(size) != 1 or static_shape(places.given.ty) != shape:
@@ -256,7 +270,7 @@ def _one_after_another(
     if "float" not in str(part.whole.ty.dtype):
         return None
     _LOG.warning(
-        "node %s gives one element for each at which a mask is true: whenever it has fewer, the "
+        "node %s gives one element for each position where a mask is true: if it has fewer, the "
         "missing results are NaN",
         part.why_not.node,
     )
@@ -283,9 +297,10 @@ def _shape_of(bb: relax.BlockBuilder, places: _Places) -> Any:
 
 
 def _rows(bb: relax.BlockBuilder, mask: Any) -> Any:
-    """Return the mask of whole rows that `mask` repeats for the elements of each row.
+    """Return the mask with one boolean for each row, if `mask` repeats it for the elements of the
+    row.
 
-    Return `mask` itself if it was not made so.
+    Return `mask` itself if it does not repeat one boolean for all elements of a row.
     """
     shape = static_shape(mask.ty) or ()
     wide = bb.lookup_binding(mask)

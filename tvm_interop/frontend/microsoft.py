@@ -1,8 +1,8 @@
 """Converts operators that onnxruntime fuses when it saves an optimised model.
 
-These operators belong to onnxruntime's own domain, `com.microsoft`. Two of them have no domain:
-`SimplifiedLayerNormalization`, and `LayerNormalization` in models of opsets that lack it. The
-module `quantised` rewrites the quantised operators of the domain.
+Most of these operators belong to onnxruntime's own domain, `com.microsoft`. Two of them have no
+domain: `SimplifiedLayerNormalization`, and `LayerNormalization` in models of opsets that do not
+define it. The module `quantised` rewrites the quantised operators of the domain.
 
 Source: onnxruntime's list of its operators, ContribOperators.md.
 """
@@ -30,9 +30,10 @@ _LAYER_NORM_OPSET = 17
 
 
 def with_domain(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return `model` with onnxruntime's domain for the operators that only onnxruntime knows.
+    """Return `model` with onnxruntime's domain set for the operators that only onnxruntime defines.
 
-    tf2onnx does not say that a model imports this domain. onnxruntime runs such a model.
+    A model that tf2onnx exports does not declare that it imports this domain. onnxruntime runs it
+    anyway.
     """
     standard = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
     moved = {"SimplifiedLayerNormalization"}
@@ -63,12 +64,14 @@ def is_known(node: onnx.NodeProto) -> bool:
 
 
 def full_name(node: onnx.NodeProto) -> str:
-    """The domain and the type of a node's operator, by which its converter is found."""
+    """The domain and the type of a node's operator. Its converter is found by this name."""
     return f"{node.domain}.{node.op_type}"
 
 
 def check_outputs(node: onnx.NodeProto) -> None:
-    """Refuse a node whose mean or deviation is used: onnxruntime gives them for training only."""
+    """Refuse a normalisation whose output for the mean or deviation is used, as only in
+    training.
+    """
     if node.op_type.startswith("Skip") and any(node.output[1:3]):
         raise UnsupportedModelError(
             f"node `{node.name}` (`{full_name(node)}`) returns a mean or a deviation, as in "
@@ -102,8 +105,8 @@ def _fused_matmul(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
     for x, name in zip(inputs, "AB", strict=True):
         order = list(range(int(x.ty.ndim)))
         if attrs.get(f"transBatch{name}", 0) and len(order) > 2:
-            # `transBatchA` and `transBatchB` move the first axis of a factor to the last but one
-            # place.
+            # `transBatchA` and `transBatchB` make the first axis of a factor its second-to-last
+            # axis.
             order = [*order[1:-1], 0, order[-1]]
         if attrs.get(f"trans{name}", 0):
             if len(order) < 2:

@@ -17,17 +17,18 @@ from .constants import constant_array, number_like
 from .inverse import import_inverse
 
 AS_ONNX_HAS_THEM = {"GatherND": 13, "GridSample": 16, "Pad": 13}
-"""Operators of onnxruntime's domain that are converted as operators of ONNX, each with the opset
-whose definition it has. Models of older opsets use them."""
+"""Operators of onnxruntime's domain that are defined like an ONNX operator of the same name, each
+with the opset of that definition. Models of older opsets use them.
+"""
 UNPACKED = "data_is_unpacked"
 """The name of an attribute of `GatherBlockQuantized` that onnxruntime does not define.
 
-`narrow_types` sets it on nodes whose data it has stored with 8 bits.
+The module `narrow_types` sets this attribute on nodes whose data it has widened to 8 bits.
 """
 
 
 def _distances(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Return the distance of each row of the first input to each row of the second."""
+    """Return the distance of each row of the first input to each row of the second input."""
     metric = bytes(attrs.get("metric", b"sqeuclidean")).decode()
     if metric not in ("euclidean", "sqeuclidean"):
         raise UnsupportedModelError(f"its metric `{metric}` is not `euclidean` or `sqeuclidean`")
@@ -86,7 +87,7 @@ def _gather_block_quantized(
         points = None if points is None else unpacked(points, bits)[..., : steps.shape[-1]]
     if gathered == quantised:
         raise UnsupportedModelError(
-            f"it takes parts along axis {gathered}, along which its blocks lie: quantise the model "
+            f"it gathers along axis {gathered}, along which its blocks lie: quantise the model "
             "along another axis"
         )
     dtype = str(scales.ty.dtype)
@@ -112,14 +113,14 @@ def _gather_block_quantized(
 
 
 def _from_the_first(bb: relax.BlockBuilder, indices: Any, size: int) -> Any:
-    """Return `indices` counted from the first element; negative indices count from the end."""
+    """Return `indices` with negative ones, which count from the end, made positive."""
     is_negative = bb.emit(relax.op.less(indices, number_like(indices, 0)))
     from_end = bb.emit(relax.op.add(indices, number_like(indices, size)))
     return bb.emit(relax.op.where(is_negative, from_end, indices))
 
 
 def unpacked(bytes_: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    """Return the numbers of `bits` bits that bytes hold, along the last axis.
+    """Unpack the numbers of `bits` bits that are stored in the bytes along the last axis.
 
     The number in the lowest bits of a byte comes first.
     """

@@ -1,4 +1,4 @@
-"""The error for a node whose inputs do not fit it."""
+"""The error for a node whose inputs have the wrong shapes or values."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from ..errors import UnsupportedModelError
 
 
 class MisfitError(UnsupportedModelError):
-    """A node could not be imported, perhaps because its inputs do not fit it.
+    """A node could not be imported, perhaps because its inputs have the wrong shapes or values.
 
-    Their shapes may come from inputs of the model for which this part of the model was not made. An
-    `If` leaves a branch with such a node out.
+    This error can occur in a branch of an `If` that is not meant for the given input shapes. The
+    branch is then left out.
     """

@@ -1,8 +1,9 @@
-"""Takes parts of a fixed size whose beginning is computed when the model runs.
+"""Converts a `Slice` of fixed size whose start is computed when the model runs.
 
 JAX exports `lax.dynamic_slice`, and TensorFlow exports `tf.slice`, as a `Slice` whose ends are its
-starts plus constants. If a part does not lie within the tensor, ONNX takes a smaller part. A
-schedule is made for fixed shapes, so the result is then NaN, which nobody takes for an answer.
+starts plus constants. If a slice does not lie within the tensor, ONNX returns a smaller slice. A
+schedule is made for fixed shapes, so the result cannot be smaller. It is NaN in that case, which
+nobody mistakes for an answer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def moving_part(bb: relax.BlockBuilder, inputs: Sequence[Any], node: str) -> Any
 
     Parameters
     ----------
-    node: the node in words, for the warning.
+    node: a description of the node, for the warning.
     """
     x, starts, ends, axes, steps = (*inputs, None, None, None)[:5]
     shape, sizes = static_shape(getattr(x, "ty", None)), _sizes(bb, starts, ends)
@@ -57,7 +58,8 @@ def moving_part(bb: relax.BlockBuilder, inputs: Sequence[Any], node: str) -> Any
         )
         last = number_like(low, shape[axis] - size)
         first = bb.emit(relax.op.minimum(bb.emit(relax.op.maximum(low, number_like(low, 0))), last))
-        # A part that begins before the first element or ends after the last one is shorter.
+        # ONNX would shorten a slice that begins before the first element or ends after the last
+        # one.
         is_whole = bb.emit(
             relax.op.equal(high, bb.emit(relax.op.add(first, number_like(low, size))))
         )

@@ -1,8 +1,9 @@
-"""Stores 2-bit and 4-bit integers with 8 bits, if operators of `_READERS` read them.
+"""Stores 2-bit and 4-bit integers with 8 bits, if only operators in `_READERS` read them.
 
-NumPy has no such types, and TVM's importer would read their packed bytes as wider numbers. If any
-other operator reads a weight of such a type, the model is refused. `QuantizeLinear` to such a type
-becomes a `QuantizeLinear` to 8 bits, whose result is limited to the numbers of the narrow type.
+NumPy has no types of 2 or 4 bits, and TVM's importer would read their packed bytes as wider
+numbers. If an operator outside `_READERS` reads a weight of these types, the model is refused.
+`QuantizeLinear` to such a narrow type becomes a `QuantizeLinear` to 8 bits, whose result is limited
+to the numbers of the narrow type.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _FEW_BITS = (*_WIDER, "FLOAT4", "FLOAT8")
 
 
 def with_wider_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return `model` with integers of 2 or 4 bits widened to 8.
+    """Return `model` with integers of 2 or 4 bits widened to 8 bits.
 
     Raises
     ------
     UnsupportedModelError
-        An operator that `_READERS` lacks reads a weight of 2 or 4 bits, or an operator reads floats
-        of 4 or 8 bits, or an output of the model has a narrow type.
+        An operator outside `_READERS` reads a weight of 2 or 4 bits, or an operator reads floats of
+        4 or 8 bits, or an output of the model has a narrow type.
     """
     narrow = {name: _kind(tensor.data_type) for name, tensor in _constants(model.graph)}
     narrow = {name: kind for name, kind in narrow.items() if kind.startswith(_FEW_BITS)}
@@ -82,7 +83,7 @@ def _check_outputs(graph: onnx.GraphProto, narrow: dict[str, str]) -> None:
 
 
 def _limit_quantised(graph: onnx.GraphProto, narrow: dict[str, str]) -> None:
-    """Let each `QuantizeLinear` to a narrow type give numbers of 8 bits, in subgraphs too.
+    """Change the result of each `QuantizeLinear` from a narrow type to 8 bits, in subgraphs too.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ def _limit_quantised(graph: onnx.GraphProto, narrow: dict[str, str]) -> None:
 
 
 def _output_kind(node: onnx.NodeProto) -> str:
-    """The narrow type that a `QuantizeLinear` states for its result, or ""."""
+    """The narrow type that a `QuantizeLinear` sets for its result; empty if there is none."""
     if node.op_type != "QuantizeLinear":
         return ""
     stated = [_kind(each.i) for each in node.attribute if each.name == "output_dtype"]

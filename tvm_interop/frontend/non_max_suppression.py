@@ -1,6 +1,7 @@
-"""Converts ONNX's `NonMaxSuppression`, which keeps the best of boxes that overlap.
+"""Converts ONNX's `NonMaxSuppression`: of boxes that overlap, it keeps the one with the highest
+score.
 
-TVM's own operator leaves boxes in another order, and takes other options.
+TVM's own operator returns the boxes in another order, and has other options.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from .positions import true_positions
 def suppressed(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any], boxes_count: Any
 ) -> tuple[relax.Var, relax.Var]:
-    """Return the rows of a `NonMaxSuppression`, and their number.
+    """Return the rows that a `NonMaxSuppression` gives, and the number of these rows.
 
     Parameters
     ----------
-    boxes_count: how many of the boxes there are, int64 of shape (1,); None if all are.
+    boxes_count: how many of the boxes to use, the first ones, int64 of shape (1,); None for all.
 
     Returns
     -------
-    The rows (batch, class, box), int64 of shape (most, 3), and their number, int64 of shape (1,).
-    The rows beyond the number repeat another row, or are 0.
+    The rows (batch, class, box), int64 of shape (most, 3), and the number of valid rows, int64 of
+    shape (1,). Rows after the valid ones repeat another row, or are 0.
 
     Raises
     ------
@@ -89,7 +90,7 @@ def suppressed(
 
 
 def _sizes(boxes: Any, scores: Any) -> tuple[int, int, int]:
-    """The numbers of images, of classes and of boxes."""
+    """The number of images, the number of classes and the number of boxes."""
     of_boxes, of_scores = static_shape(boxes.ty), static_shape(scores.ty)
     if of_boxes is None or of_scores is None or len(of_boxes) != 3 or len(of_scores) != 3:
         raise UnsupportedModelError("its boxes and scores must have three dimensions each")
@@ -103,7 +104,7 @@ def _sizes(boxes: Any, scores: Any) -> tuple[int, int, int]:
 
 
 def _one(bb: relax.BlockBuilder, value: Any) -> Any:
-    """Return a threshold, a tensor with one element, with shape (1,)."""
+    """Return `value`, a threshold with one element, in the shape (1,)."""
     return value if static_shape(value.ty) == (1,) else bb.emit(relax.op.reshape(value, (1,)))
 
 
@@ -117,26 +118,29 @@ def suppression_kernel(
 ) -> tirx.PrimFunc:
     """Return a kernel that chooses boxes for each class of each image.
 
-    The kernel takes boxes of shape (batch, boxes, 4), scores of shape (batch * classes, boxes), the
-    overlap above which a box is left out, and, if there are such inputs, the score that a box must
-    exceed and the number of the first boxes that count. It returns a heap for its own use; the
-    indices of the chosen boxes, shape (batch * classes, kept), followed by 0; and their numbers.
+    The kernel takes boxes of shape (batch, boxes, 4), scores of shape (batch * classes, boxes), and
+    the overlap above which a box is left out. Two inputs are optional: the score that a box must
+    exceed, and how many of the boxes to use. The kernel returns three tensors: a heap for its own
+    use; the indices of the chosen boxes, shape (batch * classes, kept), padded with 0; and the
+    number of chosen boxes of each class.
 
-    The best boxes come from a heap, so only the boxes that are looked at are sorted. Of equal
-    scores the one with the lower index comes first, and NaN comes last.
+    The kernel takes boxes from a heap, the best first, so it need not sort all boxes. Of boxes with
+    equal scores, the one with the lower index comes first. A box whose score is NaN comes last.
 
     Parameters
     ----------
     sizes: the numbers of images, classes and boxes.
     kept: the largest number of boxes that are chosen for a class.
-    is_centred: whether a box is (x, y, width, height) about its centre. Otherwise it is two
-        opposite corners (y, x, y, x).
+    is_centred: whether a box is (x, y, width, height), where x and y are its centre. Otherwise a
+        box is (y, x, y, x) of two opposite corners.
     """
     return _Suppression(sizes, kept, is_centred).kernel(has_least, has_count)
 
 
 class _Suppression:
-    """The statements of the kernel. `state` holds its variables."""
+    """Builds the kernel's statements. The kernel's variables are the elements of its buffer
+    `state`.
+    """
 
     def __init__(self, sizes: tuple[int, int, int], kept: int, is_centred: bool) -> None:
         self._batch, self._classes, self._number = sizes
@@ -152,8 +156,9 @@ class _Suppression:
         self._numbers = tirx.decl_buffer((rows, 1), "int64", "numbers")
         self._state = tirx.decl_buffer((6,), "int64", "state")
 
-    # The places of the variables in `state`: the size of the heap; the element that sinks, and the
-    # child that it is compared with; a counter; the best box; whether a loop goes on.
+    # The index of each variable in `state`: the size of the heap; the position of the element that
+    # moves down in the heap; the position of the child that it is compared with; a counter; the
+    # best box; whether a loop continues.
     _SIZE, _AT, _CHILD, _I, _BEST, _GOES_ON = range(6)
 
     def kernel(self, has_least: bool, has_count: bool) -> tirx.PrimFunc:
@@ -185,7 +190,7 @@ class _Suppression:
         )
 
     def _fill(self, row: Any, has_least: bool, has_count: bool) -> tirx.Stmt:
-        """Put all boxes into the heap whose score is high enough, in any order."""
+        """Put all boxes with a high enough score into the heap, not yet in order."""
 
         def enter(i: Any) -> tirx.Stmt:
             size = self._get(self._SIZE)
@@ -211,7 +216,7 @@ class _Suppression:
         )
 
     def _order(self, row: Any) -> tirx.Stmt:
-        """Make a heap of the elements: none is better than the element above it."""
+        """Order the heap, so that no element is better than its parent."""
         left = self._get(self._I)
         step = loops.in_turn(
             [self._set(self._I, left - 1), self._set(self._AT, left), self._sink(row)]
@@ -220,7 +225,7 @@ class _Suppression:
         return loops.in_turn([self._set(self._I, half), tirx.While(left > 0, step)])
 
     def _sink(self, row: Any) -> tirx.Stmt:
-        """Move an element down until no element below it is better."""
+        """Move an element down the heap until none of its children is better."""
         size, at, child = map(self._get, (self._SIZE, self._AT, self._CHILD))
         heap = self._heap
         other = tirx.IfThenElse(
@@ -230,7 +235,8 @@ class _Suppression:
         )
         swap = loops.in_turn(
             [
-                # `_GOES_ON` holds the element meanwhile: no loop uses it while the heap changes.
+                # `_GOES_ON` holds the element during the swap. No loop uses this variable at that
+                # time.
                 self._set(self._GOES_ON, tirx.Cast("int64", heap[row, at])),
                 tirx.BufferStore(heap, heap[row, child], [row, at]),
                 tirx.BufferStore(heap, tirx.Cast("int32", self._get(self._GOES_ON)), [row, child]),
@@ -284,7 +290,7 @@ class _Suppression:
         )
 
     def _is_better(self, row: Any, i: Any, j: Any) -> Any:
-        """Whether box `i` comes before box `j`."""
+        """Whether box `i` is taken from the heap before box `j`."""
         i, j = (tirx.Cast("int64", each) for each in (i, j))
         x, y = self._scores[row, i], self._scores[row, j]
         is_equal = tirx.Or(tirx.And(x >= y, x <= y), tirx.And(tirx.isnan(x), tirx.isnan(y)))
@@ -292,7 +298,7 @@ class _Suppression:
         return tirx.Or(tirx.Or(x > y, is_number), tirx.And(is_equal, i < j))
 
     def _overlaps(self, batch: Any, i: Any, j: Any) -> Any:
-        """Whether the area that two boxes share is too large a part of their union."""
+        """Whether the overlap of two boxes, divided by their union, is above the limit."""
         (y1, x1), (y2, x2) = (self._ends(batch, box) for box in (i, j))
         width, height = (
             tirx.min(a[1], b[1]) - tirx.max(a[0], b[0]) for a, b in ((x1, x2), (y1, y2))
@@ -311,7 +317,7 @@ class _Suppression:
         return found
 
     def _ends(self, batch: Any, box: Any) -> list[tuple[Any, Any]]:
-        """The least and the largest y of a box, and the least and the largest x."""
+        """The smallest and the largest y of a box, and the smallest and the largest x."""
         given = [self._boxes[batch, box, loops.index(i)] for i in range(4)]
         if not self._is_centred:
             return [

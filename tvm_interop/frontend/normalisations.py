@@ -12,7 +12,7 @@ from .constants import number_like
 
 
 def _widened(bb: relax.BlockBuilder, x: Any) -> Any:
-    """Return `x` in float32, or in float64 if it has this type."""
+    """Return `x` converted to float32; a float64 `x` is returned unchanged."""
     return x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
 
 
@@ -27,9 +27,9 @@ def _moments(bb: relax.BlockBuilder, x: Any, axes: Sequence[int]) -> tuple[Any, 
 def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the result of a batch normalisation that takes mean and variance from the batch.
 
-    The further results are the running mean and variance. Return None for a node that uses the
-    given mean and variance, as is usual in inference. Some networks normalise their weights by the
-    mean and variance of the batch even in inference.
+    The second and third result are the running mean and the running variance. Return None for a
+    node with a given mean and variance, as is usual in inference. Some networks use the mean and
+    variance of the batch in inference too, to normalise their weights.
     """
     if not attrs.get("training_mode", 0):
         return None
@@ -63,8 +63,8 @@ def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
 
 
 def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter returns constants in place of the mean and the inverse deviation, and it
-    # does not support float64, or a scale or bias that is to be broadcast.
+    # TVM's converter returns constants in place of the mean and the inverse deviation. It does not
+    # support float64, or a scale or bias that must be broadcast.
     x, scale = inputs[0], inputs[1]
     axes = axes_of(x, attrs)
     is_usual = all(_has_shape_of(axes, x, each) for each in inputs[1:] if each is not None)
@@ -84,7 +84,9 @@ def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
 
 
 def axes_of(x: Any, attrs: Mapping[str, Any]) -> list[int]:
-    """Return the axes to normalise a layer over: from the attribute `axis` to the last axis."""
+    """Return the axes that a layer normalisation works over: from the attribute `axis` to the last
+    axis.
+    """
     rank = int(x.ty.ndim)
     return list(range(int(attrs.get("axis", -1)) % rank, rank))
 
@@ -123,7 +125,7 @@ def _group_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     normal = bb.emit(relax.op.reshape(relax.op.divide(centred, deviation), shape))
 
     def of_channels(values: Any) -> Any:
-        # Opset 18 has one scale and bias for each group, later opsets for each channel.
+        # In opset 18, each group has a scale and a bias. In later opsets, each channel has them.
         each = channels // int(values.ty.shape[0])
         repeated = bb.emit(relax.op.repeat(values, each, 0)) if each > 1 else values
         return bb.emit(relax.op.reshape(repeated, (1, channels, *[1] * (len(shape) - 2))))
@@ -141,7 +143,8 @@ def _instance_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
 
 def _mean_variance(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM's converter, and ONNX's definition by simpler operators, subtract the square of the mean
-    # from the mean of the squares. For numbers far from 0, few digits of their difference are left.
+    # from the mean of the squares. For numbers far from 0, the two are nearly equal, so the
+    # difference has few correct digits.
     x = inputs[0]
     dtype, axes = str(x.ty.dtype), [int(axis) for axis in attrs.get("axes", (0, 2, 3))]
     wide = _widened(bb, x)

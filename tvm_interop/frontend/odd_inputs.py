@@ -20,11 +20,11 @@ _SCALARS_IN_KERNELS = {
 def as_tvm_takes_them(op: str, inputs: list[Any], attrs: Mapping[str, Any]) -> list[Any]:
     """Return the inputs of a node in a form that TVM handles correctly.
 
-    TVM writes a scalar constant into the kernel and simplifies the kernel. It negates the constant
-    on the way, which overflows for the least integer of a type. A constant with an axis stays a
-    tensor. `Gemm` does not read its third input if `beta` is 0, so that input may hold NaN.
-    Exporters write an empty constant for the inputs of `Resize` that they leave out. JAX's exporter
-    gives a scalar as the axes of `Unsqueeze`, and onnxruntime takes it.
+    TVM writes a scalar constant into the kernel, and negates it when it simplifies the kernel. This
+    overflows for the smallest integer of a type, so such a scalar gets an axis and stays a tensor.
+    `Gemm` does not read its third input if `beta` is 0, so this input may hold NaN. Exporters write
+    an empty constant for the inputs of `Resize` that they leave out. JAX's exporter writes a scalar
+    as the axes of `Unsqueeze`, which onnxruntime accepts.
     """
     if op == "Gemm" and len(inputs) > 2 and float(attrs.get("beta", 1.0)) == 0:
         return type(inputs)([*inputs[:2], None])

@@ -1,8 +1,9 @@
 """Rewrites nodes of old ONNX opsets in the form of later opsets, before they are converted.
 
 TVM's converters treat an old node as if it had the later form. For example, TVM's `Upsample` rounds
-sizes, while ONNX truncates them. Another example is a binary operator whose attribute `axis` says
-with which axis the second operand is aligned. TVM aligns that operand with the last axis.
+sizes, while ONNX truncates them. Another example is a binary operator with the attribute `axis`. It
+names the axis of the first operand with which the second operand is aligned. TVM aligns the second
+operand with the last axis.
 
 Source: the definitions of `Upsample` (opsets 1 to 9), `Resize` (10) and of binary operators
 (1 to 6) in the ONNX specification.
@@ -23,12 +24,13 @@ from .resize import SHRINKING
 
 _OF_TWO = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _BROADCAST_BY_RULE = 7
-"""The first opset in which the last axes of two operands are aligned, as in NumPy."""
+"""The first opset in which operands are always aligned by their last axes, as in NumPy."""
 _RESIZE_OPSET = 13
 _HALF_PIXELS = 16
 """The first opset in which `RoiAlign` shifts regions by half a pixel by default."""
 _AXIS_IS_INPUT = 20
-"""The first opset in which the axis of a `DFT` is an input. It was an attribute before."""
+"""The first opset in which the axis of a `DFT` is an input. In earlier opsets it is an attribute.
+"""
 
 
 def in_later_form(
@@ -46,7 +48,8 @@ def in_later_form(
             own[SHRINKING] = b"ceil"
         if own.get("mode", b"nearest") == b"bilinear":
             own["mode"] = b"linear"
-        # The new inputs have the importer's list type, which gives None for an index past the end.
+        # The list of new inputs has the importer's own list type, which returns None for an index
+        # past the end.
         return "Resize", type(inputs)([inputs[0], None, scales]), own, _RESIZE_OPSET
     if op_type == "RoiAlign" and opset >= _HALF_PIXELS:
         own.setdefault("coordinate_transformation_mode", b"half_pixel")

@@ -17,7 +17,8 @@ def import_one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
 
     The input `values` holds two numbers, `off` and `on`. The result is `on` where the position
     along the new axis equals the index, and `off` elsewhere. Negative indices count from the end.
-    An index that is out of range or not a whole number gives `off` everywhere, as ONNX says.
+    For an index that is out of range or not a whole number, the result is `off` everywhere, as ONNX
+    defines.
 
     Raises
     ------

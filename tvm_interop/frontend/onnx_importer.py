@@ -2,7 +2,7 @@
 
 TVM's importer drops the names of nodes. `_NamedImporter` binds the result of each node as soon as
 the node is converted, and records the node of every binding. At the end, each binding is renamed
-after its node. Relax passes keep the names of bindings that they do not touch.
+after its node. Relax passes keep the names of bindings that they do not change.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .turned_weights import turn_no_more, turned_weights
 RANDOM = frozenset({"Bernoulli", "Multinomial"}) | {
     f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
 }
-"""Operators that draw numbers at random."""
+"""Operators whose results are random numbers."""
 
 
 def import_graph(
@@ -62,14 +62,15 @@ def import_graph(
 
     Parameters
     ----------
-    seen: gets the shapes of all tensors that have a static shape, by their names.
-    path: the path of the model's file. Large weights may be in files in the same folder. None if
-        all weights are in `model`.
+    seen: a dictionary in which the shapes of all tensors with a static shape are stored, by name.
+    path: the path of the model's file; None if all weights are in `model`. Large weights may be in
+        other files of the same folder.
     """
     graph = model.graph
     importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path)
     try:
-        # Hide what TVM's importer prints on failure: all inputs of the node, including weights.
+        # If TVM's importer fails, it prints all inputs of the node, including weights. Hide this
+        # output.
         with contextlib.redirect_stdout(io.StringIO()):
             mod = importer.from_onnx(_WithCounts(graph), _opset(model))
     except UnsupportedModelError:
@@ -85,8 +86,8 @@ def import_graph(
     mod.update_func(mod.get_global_var("main"), main)
     if seen is not None:
         seen.update(importer.shapes())
-    # TVM's importer opens no dataflow block for a graph with an `If`. By now every `If` has been
-    # replaced, so a dataflow block is possible.
+    # TVM's importer makes no dataflow block for a graph with an `If`. Every `If` has been replaced
+    # by now, so the bindings can be in a dataflow block.
     return relax.transform.ConvertToDataflow()(mod)
 
 
@@ -135,7 +136,7 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
             + (
                 "with QuantizeLinear and DequantizeLinear (QDQ) around operators of floats"
                 if quantised
-                else "without them, or with a lower opset that spells them out"
+                else "without them, or with a lower opset that uses simpler operators"
             )
         )
 
@@ -146,7 +147,7 @@ def node_name(node: onnx.NodeProto) -> str:
 
 
 class _WithCounts:
-    """A graph with further outputs: the sizes of outputs whose size depends on numbers."""
+    """An ONNX graph with additional outputs: the sizes of outputs whose size the model computes."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._graph = graph
@@ -169,12 +170,16 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._inner: dict[str, Any] = {}  # The tensors of subgraphs.
         self._parts = CountedParts()
         self.counted: list[list[int]] = []
-        """The outputs whose size depends on numbers: position, axis, position of the count."""
+        """For each output whose size depends on computed values: its position, its axis, and the
+        position of its count.
+        """
         self.count_names: list[str] = []
-        """The names of the counts, which are further outputs."""
+        """The names of the counts, which are additional outputs."""
 
     def _add_counts(self, graph: _WithCounts) -> None:
-        """Add the counts of outputs to the outputs; refuse parts with computed bounds."""
+        """Add the counts of outputs as additional outputs; refuse outputs that are parts with
+        computed bounds.
+        """
         names = [value.name for value in graph.output]
         values = self._parts.outputs(self.bb, [self._nodes[name] for name in names])
         self._nodes.update(zip(names, values, strict=True))
@@ -214,9 +219,9 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return names
 
     def abandon(self) -> None:
-        """End the blocks that a failed import left open, or else TVM would warn of them.
+        """End the blocks that a failed import has left open, so that TVM does not warn about them.
 
-        TVM writes this warning to standard error.
+        TVM would write a warning about open blocks to standard error.
         """
         # TVM raises an `InternalError` once no block is open.
         with contextlib.suppress(tvm.error.InternalError):
@@ -228,7 +233,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         super()._parse_graph_initializers(graph)
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
-        # A converter gets the name of a node but not its outputs, so every node needs a name.
+        # A converter is given the name of a node but not the names of its outputs, so every node
+        # needs a name.
         named = onnx.GraphProto(node=graph.node)
         turn_no_more(named, self._turned)
         for node in nodes_of(named):
@@ -257,7 +263,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _write_out(self, node: onnx.NodeProto) -> None:
         inputs = [self._nodes[name] if name else None for name in node.input]
         attrs = self._parse_attr(node.attribute)
-        # `select` looks at the results of the branches of an `If`.
+        # `select` needs the results of both branches of an `If`.
         body = self._import_body if node.op_type == "If" else self._import_whole_tensors
         try:
             self._parts.check(inputs)
@@ -363,7 +369,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return self.bb.normalize(result)
 
     def _checked_part(self, op_name: str, inputs: Any, attrs: Mapping[str, Any], opset: int) -> Any:
-        """Return a part whose bounds are computed; refuse other nodes without a fixed shape.
+        """Return the result of a node whose shape is computed at run time; refuse unsupported ones.
 
         Return None for a node whose result has a fixed shape.
         """
@@ -380,13 +386,15 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return None
 
     def _bind(self, result: Any, name: str) -> Any:
-        """Bind each tensor that `result` computes to a variable; leave a shape unbound."""
+        """Bind each tensor that `result` computes to a variable; a result that is a shape is not
+        bound.
+        """
         if isinstance(result, relax.Tuple):
             fields = [self._bind(field, name) for field in result.fields]
             return self.bb.normalize(relax.Tuple(fields))
         if not isinstance(result, (relax.Call, relax.TupleGetItem)):
             return result
-        # Some converters return calls without a type, which the next converter cannot handle.
+        # Some converters return calls without a type, and the next converter needs the type.
         result = self.bb.normalize(result)
         if isinstance(result.ty, (relax.TensorType, relax.TupleType)):
             return self.bb.emit(result, name)

@@ -1,4 +1,4 @@
-"""Dimensions that an ONNX model leaves open, such as the batch size.
+"""Finds the open dimensions of an ONNX model: those without a fixed size, such as the batch.
 
 One error message lists all open dimensions. Users can set dimensions by their names.
 """
@@ -20,8 +20,8 @@ from .torch_program import as_onnx, is_exported_program
 _IMAGE_SIZE, _LENGTH = 224, 64
 """Example sizes for the error message.
 
-The first size is for the height and width of an image, the second for any other dimension except
-the batch. The example's batch size is 1.
+The first size is for the height and width of an image. The second size is for any other dimension
+except the batch, whose size in the example is 1.
 """
 
 
@@ -35,7 +35,7 @@ def open_dimensions_error(inputs: Mapping[str, Dims], note: str = "") -> Unsuppo
 
     Parameters
     ----------
-    note: the end of the message.
+    note: a text that is added at the end of the message.
     """
     sizes = _example_sizes(inputs)
     shapes = {name: _example_shape(dims, sizes) for name, dims in inputs.items()}
@@ -55,11 +55,11 @@ def open_dimensions_error(inputs: Mapping[str, Dims], note: str = "") -> Unsuppo
 def shapes_of_dims(
     model: str | os.PathLike[str] | onnx.ModelProto, sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the inputs whose open dimensions all get a size from `sizes`.
+    """Return the shapes of those inputs whose open dimensions all have a size in `sizes`.
 
     Parameters
     ----------
-    sizes: the sizes of dimensions, by the names that these have in the model.
+    sizes: the sizes of dimensions, by the dimensions' names in the model.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def shapes_of_dims(
 
 
 def shapes_in_words(model: str | os.PathLike[str] | onnx.ModelProto, names: Sequence[str]) -> str:
-    """These inputs and their shapes as a text for an error message."""
+    """Return the inputs `names` and their shapes as a text for an error message."""
     inputs = _inputs_of(model)
     return " and ".join(f"input `{name}`, which has {_in_words(inputs[name])}" for name in names)
 
@@ -111,7 +111,7 @@ def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> d
     Raises
     ------
     CannotFillUpError
-        An input has the dimension twice, or as a part of a sum.
+        An input has the dimension twice, or in a sum such as `past + 1`.
     UnsupportedModelError
         The model cannot be read, as for `models.source.read_onnx`.
     """
@@ -152,7 +152,7 @@ def axes_by_name(
 
 
 def may_be_onnx(model: Any) -> bool:
-    """Whether `model` is an ONNX model, or something that an ONNX model can be made from."""
+    """Whether `model` is an ONNX model, or something from which an ONNX model can be made."""
     return isinstance(model, str | os.PathLike | onnx.ModelProto) or is_exported_program(model)
 
 
@@ -184,7 +184,9 @@ def _names_in(dims: Dims) -> list[str]:
 
 
 def _terms(text: str) -> list[list[str]]:
-    """The factors of each term of a sum such as `2*past + 1`, as exporters write dimensions."""
+    """Return the factors of each term of a sum such as `2*past + 1`. Exporters write
+    dimensions so.
+    """
     return [[factor.strip() for factor in term.split("*")] for term in text.split("+")]
 
 

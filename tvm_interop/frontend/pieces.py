@@ -1,4 +1,4 @@
-"""Converts ONNX's `Slice` and `Split`, including empty parts and slices that run backwards."""
+"""Converts ONNX's `Slice` and `Split`, including empty results and slices with negative steps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .misfit import MisfitError
 def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the result of a `Slice`.
 
-    Starts, ends, axes and steps are constant inputs, or attributes in opset 1. Starts and ends are
-    limited to the tensor as ONNX says. For example, the end of `x[::-1]` may be any large negative
-    number. Return None if the shape of the tensor is unknown or one of these inputs is not
-    constant.
+    Starts, ends, axes and steps are constant inputs, or attributes in opset 1. Starts and ends
+    outside of the tensor are limited as ONNX defines. For example, the end of `x[::-1]` may be any
+    large negative number. Return None if the shape of the tensor is unknown or one of these inputs
+    is not constant.
 
     Raises
     ------
@@ -48,12 +48,13 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
         if len(taken) == shape[axis] and step == 1:
             continue
         begins.append(taken.start)
-        # An end of -1 means "before the first element" here, but "the last element" in TVM.
+        # At this point, an end of -1 means "before the first element". In TVM it means "the last
+        # element".
         stops.append(taken.stop if taken.stop >= 0 else -shape[axis] - 1)
         jumps.append(step)
         along.append(axis)
-    # A slice of a constant is folded here. The module `fold` leaves it out, because ONNX's
-    # reference does not limit the starts of slices to the tensor.
+    # Fold a slice of a constant. The module `fold` cannot do it, because it uses ONNX's reference
+    # implementation, which does not limit the starts of slices to the tensor.
     if known is not None:
         return relax.const(known, str(x.ty.dtype))
     if 0 in sizes:
@@ -64,17 +65,17 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 
 
 def _axis(axis: int, rank: int) -> int:
-    """Return `axis` counted from the first axis; refuse an axis out of range."""
+    """Return `axis`, made positive if it is negative; refuse an axis out of range."""
     if not -rank <= axis < rank:
         raise MisfitError(f"the axis {axis} is out of range for a tensor of {rank} dimensions")
     return axis % rank
 
 
 def _taken(start: int, end: int, step: int, size: int) -> range:
-    """Return the positions that a slice takes from an axis of `size` elements.
+    """Return the positions of the elements that a slice selects from an axis of `size` elements.
 
-    A start before the first element is replaced by the first element. Python differs if the step
-    is negative: it then takes no elements.
+    A start before the first element is replaced by the first element. If the step is negative,
+    Python differs: it selects no elements then.
     """
     start, end = (place + size if place < 0 else place for place in (start, end))
     if step > 0:
@@ -101,9 +102,9 @@ def _slice_numbers(
 
 
 def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Return the parts of a `Split`, if one is empty or they are more than `_MOST_PARTS`.
+    """Return the parts of a `Split` if a part is empty or there are more than `_MOST_PARTS` parts.
 
-    Return None otherwise; TVM's converter handles such a node.
+    Return None for any other `Split`, which TVM's converter handles.
 
     Raises
     ------
@@ -134,7 +135,7 @@ def check_lengths(lengths: Sequence[int], size: int, axis: int) -> None:
     """Refuse an empty list of parts, and lengths that do not add up to the size of the axis."""
     if min(lengths, default=-1) < 0 or sum(lengths) != size:
         raise MisfitError(
-            f"its parts of sizes {lengths} do not make up the {size} elements of axis {axis}"
+            f"its parts of sizes {lengths} do not add up to the {size} elements of axis {axis}"
         )
 
 
@@ -156,9 +157,9 @@ def parts_of(bb: relax.BlockBuilder, x: Any, axis: int, lengths: Sequence[int]) 
 _MOST_PARTS = 64
 """The largest number of parts of a `Split` node that is left to TVM's converter.
 
-That converter makes one kernel for all parts. LLVM compiles a kernel with many outputs slowly: a
-kernel with 500 outputs took a minute. If there are more parts, each part becomes a slice. A slice
-is a kernel of its own, or is fused into the kernel that uses it.
+TVM's converter makes one kernel for all parts. LLVM compiles a kernel with many outputs slowly: a
+kernel with 500 outputs took a minute. If there are more parts than this, each part becomes a slice.
+A slice has its own kernel, or is fused into the kernel that uses it.
 """
 
 

@@ -1,4 +1,4 @@
-"""Converts `MaxPool` with its second output, and `MaxUnpool`.
+"""Converts ONNX's `MaxUnpool`, and those `MaxPool` nodes that also return positions.
 
 The second output of `MaxPool` holds the positions of the largest elements. `MaxUnpool` writes
 elements back to such positions.
@@ -41,7 +41,7 @@ def pool_with_places(
         innermost.
     """
     shape, dtype = static_shape(x.ty), str(x.ty.dtype)
-    assert shape is not None  # The caller checks this.
+    assert shape is not None  # The caller has checked the shape.
     lengths = shape[2:]
     steps = [w.steps(n, is_ceiled) for w, n in zip(windows, lengths, strict=True)]
     images, inside = prod(shape[:2]), prod(lengths)
@@ -57,9 +57,10 @@ def pool_with_places(
 def import_max_unpool(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return zeros with the elements of the first input at the positions in the second input.
+    """Return a tensor of zeros, with the elements of the first input written at the positions in
+    the second input.
 
-    A position that does not exist is replaced by the nearest position that exists.
+    A position out of range is replaced by the nearest valid position.
     """
     x, places, wanted = (*inputs, None)[:3]
     shape = static_shape(x.ty)
@@ -80,7 +81,8 @@ def import_max_unpool(
     given = None if wanted is None else constant_array(wanted)
     if given is None:
         return result
-    # Positions count elements of the result without its padding, so pad only after writing.
+    # Positions are counted in the result without its padding, so the padding is added after
+    # writing.
     added = [max(int(n) - m, 0) for n, m in zip(given[2:], whole, strict=True)]
     widths = [0, 0, 0, 0, *(width for after in added for width in (0, after))]
     wide = bb.emit(relax.op.nn.pad(result, widths, "constant", 0.0))
@@ -98,8 +100,8 @@ def places_kernel(
 ) -> tirx.PrimFunc:
     """Return a kernel for max pooling with positions, whose loops are written by hand.
 
-    It takes data of shape (images, elements). It returns values and int64 positions, each of shape
-    (images, windows).
+    The kernel takes data of shape (images, elements). It returns values and int64 positions, each
+    of shape (images, windows).
     """
     inside, number = prod(lengths), prod(steps)
     data = tirx.decl_buffer((images, inside), dtype, "data")
@@ -113,11 +115,11 @@ def places_kernel(
         """Return a statement that stores the position `at` in `best` if it is better.
 
         The position is better if its element is larger than the element at `best`, or if `best` is
-        -1. The statement does nothing if the position is outside of the data.
+        -1, as at the beginning. Nothing is stored if the position is outside of the data.
         """
         flat = _flat(at, lengths)
         exists = [tirx.And(i >= zero, i < n) for i, n in zip(at, lengths, strict=True)]
-        # Both operands of the "and" may be evaluated, so the index must always be valid.
+        # The kernel may evaluate both operands of the "and", so the index must always be valid.
         old = data[image, tirx.max(best[0], zero)]
         here = data[image, tirx.max(tirx.min(flat, loops.index(inside - 1)), zero)]
         wins = tirx.Or(best[0] < zero, here > old)

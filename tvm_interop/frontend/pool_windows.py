@@ -14,11 +14,11 @@ class Window(NamedTuple):
 
     Attributes
     ----------
-    size: elements in the window.
+    size: the number of elements in the window.
     stride: distance between the starts of neighbouring windows, in elements.
     dilation: distance between neighbouring elements of a window, in elements.
-    before, after: padding at the two ends of the axis, in elements. Padding is never the
-        largest element of a window, and it counts as 0 in sums.
+    before, after: padding at the two ends of the axis, in elements. Padding is never the largest
+        element of a window, and is 0 in sums.
     """
 
     size: int
@@ -35,7 +35,7 @@ class Window(NamedTuple):
     def steps(self, length: int, is_ceiled: bool) -> int:
         """Return the number of windows along an axis of `length` elements.
 
-        With `is_ceiled`, the last window may extend past the end.
+        With `is_ceiled`, the last window may extend past the end of the axis.
         """
         free = length + self.before + self.after - self.extent
         if not is_ceiled:
@@ -68,7 +68,7 @@ def given_windows(sizes: Sequence[int], attrs: Mapping[str, Any]) -> list[Window
 
 
 def _placed(window: Window, length: int, auto_pad: str) -> Window:
-    """Return the window with the padding that `auto_pad` asks for."""
+    """Return the window with the padding that the attribute `auto_pad` requires."""
     if auto_pad == "VALID":
         return window._replace(before=0, after=0)
     steps = -(-length // window.stride)

@@ -34,7 +34,7 @@ def import_pool(
     x = inputs[0]
     shape = static_shape(x.ty)
     if shape is None or not 3 <= len(shape) <= 5:
-        return None  # TVM's converter raises an error that says which shapes it takes.
+        return None  # TVM's converter raises an error that says which shapes it supports.
     windows, is_ceiled = windows_of(shape[2:], attrs)
     if op_type == "LpPool":
         return _norms(bb, x, shape, windows, is_ceiled, int(attrs.get("p", 2)))
@@ -71,8 +71,8 @@ def _norms(
 ) -> Any:
     """Return the `p`-norm of each window, computed from the mean of powers.
 
-    The sum of powers is their mean times the number of elements in a window. Padding with zeros
-    makes every window complete.
+    The sum of powers is their mean times the number of elements in a window. The input is padded
+    with zeros, so that all windows have the same number of elements.
     """
     dtype = str(x.ty.dtype)
     powers = bb.emit(relax.op.abs(x))

@@ -16,13 +16,13 @@ def true_positions(bb: relax.BlockBuilder, mask: Any) -> tuple[relax.Var, relax.
 
     Parameters
     ----------
-    mask: booleans of any shape with at least one element. A position counts the elements in
-        row-major order.
+    mask: booleans of any shape with at least one element. A position is an index into the flattened
+        mask, in row-major order.
 
     Returns
     -------
     The positions in ascending order, int64 of shape (elements,), and their number, int64 of shape
-    (1,). The positions beyond the number are 0.
+    (1,). All elements after the positions are 0.
     """
     size = prod(static_shape(mask.ty) or ())
     flat = bb.emit(relax.op.reshape(mask, (size,)))

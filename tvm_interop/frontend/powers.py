@@ -11,14 +11,14 @@ from tvm import relax
 from .constants import constant_array
 
 _MOST_MULTIPLIED = 8
-"""The largest exponent for which products replace a call of the function `pow`."""
+"""The largest constant exponent for which a power is computed by multiplications, not by `pow`."""
 
 
 def import_power(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return `x` to the power `y`, in the type of `x`.
 
-    Integers are computed in float64, exactly up to 2**53. A number that is too large for the type
-    wraps around, as products of integers do.
+    Powers of integers are computed in float64, which is exact up to 2**53. A power that is too
+    large for its type wraps around, as products of integers do.
     """
     x, y = inputs
     dtype = str(x.ty.dtype)
@@ -40,9 +40,10 @@ def _as_type(bb: relax.BlockBuilder, y: Any, dtype: str) -> Any:
 
 
 def power(bb: relax.BlockBuilder, x: Any, y: Any) -> Any:
-    """Return `x` to the power `y` for floats of the same type; products for a small whole number.
+    """Return `x` to the power `y`, for floats of the same type.
 
-    TVM warns of a kernel with a constant exponent of 3 or more.
+    A small whole constant `y` becomes multiplications. TVM warns about kernels with a constant
+    exponent of 3 or more.
     """
     known = constant_array(y)
     if known is None or known.size != 1 or known.ndim > x.ty.ndim or not known.item() >= 3:
@@ -50,7 +51,8 @@ def power(bb: relax.BlockBuilder, x: Any, y: Any) -> Any:
     exponent = known.item()
     if exponent.is_integer() and exponent <= _MOST_MULTIPLIED:
         return _product(bb, x, int(exponent))
-    # A tensor of one element is read from memory. A kernel would contain a number.
+    # The exponent becomes a tensor of one element, which the kernel reads from memory. TVM would
+    # write a scalar exponent into the kernel, and then warn.
     dtype = str(y.ty.dtype)
     several = relax.const(np.full((1,) * max(1, int(x.ty.ndim)), exponent, dtype), dtype)
     result = bb.emit(relax.op.power(x, several))
@@ -58,7 +60,7 @@ def power(bb: relax.BlockBuilder, x: Any, y: Any) -> Any:
 
 
 def _product(bb: relax.BlockBuilder, x: Any, exponent: int) -> Any:
-    """Multiply by repeated squaring: x**6 is (x * x**2)**2."""
+    """Compute a power by repeated squaring: x**6 is (x * x**2)**2."""
     if exponent == 1:
         return x
     half = _product(bb, x, exponent // 2)

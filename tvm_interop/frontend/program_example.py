@@ -19,9 +19,9 @@ class Example(NamedTuple):
     ----------
     inputs: an array for each input that is a tensor or a number, by the input's name.
     outputs: an array for each output that is a tensor, in order.
-    is_resized: whether the example inputs of the program were repeated or cut.
-    eps: the distance from 1 to the next number, in the float type with the fewest digits among the
-        types of the program's tensors.
+    is_resized: whether the example inputs were repeated or cut to fit other shapes.
+    eps: the distance from 1 to the next larger number, in the least precise float type of the
+        program's tensors.
     """
 
     inputs: dict[str, np.ndarray]
@@ -33,8 +33,9 @@ class Example(NamedTuple):
 def run_example(program: Any, shapes: Mapping[str, Sequence[int]]) -> Example | str:
     """Run a program in PyTorch once, on its example inputs.
 
-    If an input shall have another shape than in the example, its values are repeated or cut along
-    each axis. So integers stay valid as indices. The example inputs themselves do not change.
+    If an input needs another shape than in the example, its values are repeated or cut along each
+    axis. Its values all come from the example, so integers stay valid as indices. The program's own
+    example inputs do not change.
 
     Parameters
     ----------
@@ -43,8 +44,8 @@ def run_example(program: Any, shapes: Mapping[str, Sequence[int]]) -> Example | 
 
     Returns
     -------
-    The run, or the reason why there is none: the program has no example inputs, or PyTorch raises
-    an error.
+    The run; or a text that says why there is no run: the program has no example inputs, or PyTorch
+    raises an error.
     """
     if program.example_inputs is None:
         return (
@@ -69,14 +70,16 @@ def run_example(program: Any, shapes: Mapping[str, Sequence[int]]) -> Example | 
 
 
 def _flat_inputs(program: Any) -> tuple[list[str | None], list[Any], Any]:
-    """Return the names of the inputs (see `input_names`), the example inputs, and their form."""
+    """Return the names of the inputs (see `input_names`), the example inputs as a flat list, and
+    the structure to which this list can be unflattened.
+    """
     from torch.utils import _pytree
 
     names = input_names(program)
     args, kwargs = program.example_inputs
     in_spec = program.module_call_graph[0].signature.in_spec
     _, by_keyword = _pytree.tree_unflatten(list(names), in_spec)
-    kwargs = {name: kwargs[name] for name in by_keyword}  # In the order of the program.
+    kwargs = {name: kwargs[name] for name in by_keyword}  # The program's order.
     leaves, spec = _pytree.tree_flatten((tuple(args), kwargs))
     return names, leaves, spec
 
@@ -86,7 +89,9 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _resized(value: Any, shape: Sequence[int] | None) -> Any:
-    """Return a copy of a tensor with this shape, or with its own; return other values unchanged."""
+    """Return a copy of a tensor, with the shape `shape` if it is given; return other values
+    unchanged.
+    """
     import torch
 
     if not isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Reads from a program of `torch.export` what it assumes about the sizes of its inputs."""
+"""Reads the conditions that a program of `torch.export` sets for the sizes of its inputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from ..errors import UnsupportedModelError
 from .size_conditions import SizeConditions
 
 _GUARDS = "_guards_code"
-"""PyTorch's private name of a program's guards, from PyTorch 2.9 on."""
+"""The private attribute in which PyTorch, from version 2.9 on, keeps the guards of a program. A
+guard is a condition under which the program may run.
+"""
 
 
 def size_conditions(program: Any, origin: str) -> SizeConditions:
@@ -30,7 +32,8 @@ def size_conditions(program: Any, origin: str) -> SizeConditions:
 def input_names(program: Any) -> list[str | None]:
     """Return the name of each argument of a program of `torch.export`, in their order.
 
-    There is None in place of a fixed argument, such as a text, which the compiled model lacks.
+    For an argument with a fixed value, such as a text, the name is None. The compiled model has no
+    such input.
     """
     from torch.export.graph_signature import ConstantArgument, InputKind
 
@@ -69,8 +72,8 @@ def _outputs(program: Any) -> list[tuple[str, list[int | str]]]:
 def _conditions(program: Any) -> list[str]:
     """Return the conditions under which the program may run, as `SizeConditions` holds them.
 
-    They come from guards, which are texts such as `L['x'].size()[0] % 2 == 0`, and from nodes of
-    the graph that check an expression of the sizes. A check of other numbers is left out.
+    Some come from guards, which are texts such as `L['x'].size()[0] % 2 == 0`. The others come from
+    nodes of the graph that check an expression of the sizes. Checks of other numbers are left out.
 
     Raises
     ------
@@ -92,7 +95,7 @@ def _conditions(program: Any) -> list[str]:
 
 
 def _guards(program: Any) -> list[str]:
-    """Return the program's guards. PyTorch has no public name for them.
+    """Return the program's guards: conditions for its inputs. PyTorch has no public name for them.
 
     Raises
     ------
@@ -108,14 +111,14 @@ def _guards(program: Any) -> list[str]:
         return []  # Programs of PyTorch before 2.9 have no guards.
     raise UnsupportedModelError(
         "the program has open dimensions, and this version of tvm_interop does not find the "
-        f"conditions that PyTorch {version} sets for their sizes, without which some sizes could "
-        "give wrong answers: use an older PyTorch or a newer tvm_interop, or export the program "
-        "without `dynamic_shapes`"
+        f"conditions that PyTorch {version} sets for their sizes. Sizes that do not meet them "
+        "could give wrong answers: use an older PyTorch or a newer tvm_interop, or export the "
+        "program without `dynamic_shapes`"
     )
 
 
 class _InputNames(ast.NodeTransformer):
-    """Replaces `L['x']`, or an element of it, by the name of the input."""
+    """Replaces `L['x']`, or an element of it such as `L['x'][0]`, by the name of the input."""
 
     def __init__(self, arguments: Any) -> None:
         self._arguments = arguments
@@ -152,7 +155,7 @@ def _of_inputs(guard: str, arguments: Any) -> str:
 
 
 def _arguments(program: Any) -> dict[str, Any]:
-    """Return the program's arguments by name; tensors keep their places in lists and dictionaries.
+    """Return the program's arguments by name, with the lists and dictionaries that hold tensors.
 
     An argument that is a number stays a number.
     """

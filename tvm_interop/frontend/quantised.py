@@ -1,10 +1,10 @@
 """Rewrites quantised operators as float operators between `DequantizeLinear` and `QuantizeLinear`.
 
-Quantised models have one of two forms. The first form uses integer operators: `QLinearConv`,
-`QLinearMatMul`, `ConvInteger`, `MatMulInteger`, and onnxruntime's own operators, such as
-`QLinearAdd` and `QGemm`. The second form, called QDQ, has float operators between
-`DequantizeLinear` and `QuantizeLinear`. Both forms mean the same. This module turns the first form
-into the second. Later, `lowering.quantised` turns the second form into integer kernels.
+Quantised models have one of two forms with the same meaning. The first form uses integer operators:
+`QLinearConv`, `QLinearMatMul`, `ConvInteger`, `MatMulInteger`, and onnxruntime's own operators,
+such as `QLinearAdd` and `QGemm`. The second form, called QDQ, has float operators between
+`DequantizeLinear` and `QuantizeLinear`. This module turns the first form into the second. Later,
+`lowering.quantised` turns the second form into integer kernels.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ def _softmax(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
         return
     x = w.floats(*node.input[:3])
     flat = w.op("Flatten", [x], axis=attrs.get("axis", 1))
-    # Axis 1 is the last axis of `flat`, so a softmax over it is the same in all opsets.
+    # Axis 1 is the last axis of `flat`. A softmax over the last axis is the same in all opsets.
     y = w.op("Reshape", [w.op("Softmax", [flat], axis=1), w.op("Shape", [x])])
     w.rounded(y, node.input[3], input_of(node, 4), node.output[0])
 
 
 _SOFTMAX_OF_ONE_AXIS = 13
-"""The first opset whose softmax has one axis."""
+"""The first opset in which a softmax works along a single axis."""
 
 
 def _attention(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
@@ -124,12 +124,13 @@ def _attention(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
 
 
 def _products_of_zero(w: Writer, node: onnx.NodeProto) -> str | None:
-    """Add the term by which a dynamic zero point changes a matrix product, and return its name.
+    """Add the operators for the correction of a matrix product by a dynamic zero point.
 
     The zero point of dynamic quantisation is known only at run time. The caller computes the
-    product as if the zero point were 0, and subtracts this term. The term is the zero point times
-    the sum of each column of the right factor. Return None if the zero point is a constant, or if
-    the right factor is not a constant matrix.
+    product as if the zero point were 0, and subtracts the correction. The correction is the zero
+    point times the sum of each column of the right factor. Return the name of the correction's
+    tensor. Return None if the zero point is a constant, or if the right factor is not a constant
+    matrix.
     """
     zero = input_of(node, 2)
     right, of_right = (w.given.get(input_of(node, i)) for i in (1, 3))
@@ -147,7 +148,7 @@ def _products_of_zero(w: Writer, node: onnx.NodeProto) -> str | None:
 def _integer(kind: str, axis: int) -> Rule:
     """Return the function that rewrites `ConvInteger` or `MatMulInteger`.
 
-    Such an operator gives int32 sums of products, without a scale.
+    The results of these operators are int32 sums of products, without a scale.
     """
 
     def rule(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:

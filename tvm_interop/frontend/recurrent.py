@@ -2,9 +2,9 @@
 
 Each direction of a node becomes two operators. One is a matrix product of the whole sequence with
 the input weights. The other is a kernel that goes through the sequence step by step and updates the
-state. The length of the sequence changes neither the number of operators nor the time to compile.
-The two directions of a bidirectional node do not depend on each other, so a schedule can run them
-concurrently.
+state. So neither the number of operators nor the compile time depends on the length of the
+sequence. The two directions of a bidirectional node do not depend on each other, so a schedule can
+run them concurrently.
 
 Source: the operators' definitions in the ONNX specification (`LSTM`, `GRU`, `RNN`).
 """
@@ -39,7 +39,7 @@ def import_recurrent(
 
     Parameters
     ----------
-    bb: emits the operators.
+    bb: the block builder that emits the operators.
     op_type: `LSTM`, `GRU` or `RNN`.
     inputs: `X`, `W`, `R`, `B`, `sequence_lens`, `initial_h` and, for an LSTM, `initial_c` and `P`.
         An input that the node leaves out is None, or missing at the end.
@@ -69,7 +69,7 @@ class _Importer:
         if x.ty.ndim != 3:
             raise MisfitError(f"its input `X` has {x.ty.ndim} dimensions, and ONNX requires 3")
         self._batch_first = bool(attrs.get("layout", 0))
-        # From here on, X has shape (length, batch, inputs) and states have shape
+        # After this, X has the shape (length, batch, inputs), and states have the shape
         # (directions, batch, hidden).
         self._x = self._swap(x) if self._batch_first else x
         if self._batch_first:
@@ -145,12 +145,14 @@ class _Importer:
         return relax.Tuple([relax.const(np.empty(shape), self._dtype), *states])
 
     def _one(self, direction: int, reverse: bool) -> list[relax.Expr]:
-        """Return the hidden state at each step and the last states, for one direction.
+        """Return the hidden state at each step, and the states after the last step, for one
+        direction.
 
         The shapes are (length, batch, hidden) and (batch, hidden).
         """
         gates = _GATES[self._op_type]
-        # ONNX joins two vectors: the biases of the inputs, followed by the recurrent biases.
+        # ONNX's `B` is two vectors joined: the biases of the inputs, followed by the recurrent
+        # biases.
         bias = self._of(self._b, direction)
         after_reset = self._op_type == "GRU" and bool(self._attrs.get("linear_before_reset", 0))
         weights = relax.op.permute_dims(self._of(self._w, direction), [1, 0])
@@ -165,7 +167,8 @@ class _Importer:
                 for i in (0, 1)
             )
             if after_reset:
-                # The kernel adds this bias, because the reset gate scales the bias too.
+                # The kernel adds the recurrent bias of this gate, because the reset gate scales
+                # this bias too.
                 arguments.append(of_state)
             else:
                 of_inputs = relax.op.add(of_inputs, of_state)
@@ -212,7 +215,9 @@ class _Importer:
         return self._of(given, direction)
 
     def _of(self, stacked: Any, direction: int) -> Any:
-        """Return the slice of one direction, without the axis of directions; None stays None."""
+        """Return the slice for one direction, without the axis of directions; return None for
+        None.
+        """
         if stacked is None:
             return None
         if self._directions == 1:
@@ -235,7 +240,7 @@ class _Importer:
 
 @dataclass(frozen=True)
 class _Rule:
-    """An activation function, with the defaults of its parameters `alpha` and `beta`."""
+    """An activation function, and the default values of its parameters `alpha` and `beta`."""
 
     alpha: float
     beta: float
@@ -280,7 +285,7 @@ def _softsign(x: Any, *_: float) -> Any:
 
 
 def _softplus(x: Any, *_: float) -> Any:
-    # The result equals log(1 + exp(x)), but does not overflow for large x.
+    # This formula equals log(1 + exp(x)), but does not overflow for large x.
     return tirx.max(x, _const(x, 0)) + tirx.log(_const(x, 1) + tirx.exp(-tirx.abs(x)))
 
 
@@ -312,7 +317,7 @@ def _activations(
             f"`{op_type}` names {len(names)} activations and needs {len(usual)} for each of its "
             f"{directions} direction(s)"
         )
-    # Only activations that have a parameter alpha or beta have an entry in the attributes' lists.
+    # The list of alphas has entries only for activations with an alpha. The same holds for betas.
     alphas, betas = list(attrs.get("activation_alpha", ())), list(attrs.get("activation_beta", ()))
     found: list[Activation] = []
     for name in names:

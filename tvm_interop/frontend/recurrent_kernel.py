@@ -2,9 +2,9 @@
 
 The products of the inputs with the input weights are computed beforehand, as one matrix product. At
 each step, the kernel computes the product of the hidden state with the recurrent weights, and the
-cell's few element-wise operations. The weights are stored with the gates innermost, so that a
-vector of sums reads contiguous weights. Several vectors and several rows of the batch are computed
-at a time, to keep the CPU's floating-point units busy.
+cell's few element-wise operations. In the array of weights, the last axis holds the outputs of the
+gates. So a vector of sums reads contiguous weights. The kernel computes several vectors and several
+rows of the batch at a time, to keep the CPU's floating-point units busy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Activation: TypeAlias = Callable[[Any], Any]
 """An activation function: takes a TIR expression and returns one."""
 
 _LANES = 16
-"""Elements in a vector. LLVM splits the vector if the CPU's registers are narrower."""
+"""The number of elements in a vector. LLVM splits the vector if the CPU's registers are smaller."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class Recurrence:
     Attributes
     ----------
     cell: `LSTM`, `GRU` or `RNN`.
-    length: steps of the sequence.
-    batch: rows of the batch.
-    hidden: elements of the hidden state of one row.
-    activations: the activation functions, in ONNX's terms `f`, `g` and, for an LSTM, `h`.
+    length: the number of steps of the sequence.
+    batch: the number of rows of the batch.
+    hidden: the number of elements in the hidden state of one row.
+    activations: the activation functions. ONNX calls them `f`, `g` and, for an LSTM, `h`.
     reverse: whether the kernel goes from the last step to the first.
-    clip: the inputs of activations are limited to the range from `-clip` to `clip`.
+    clip: the limit of the inputs of activations, which are clipped to `-clip` to `clip`.
     couple_gates: whether an LSTM's forget gate is one minus its input gate.
-    linear_before_reset: whether a GRU's reset gate scales the product of the state with the weights
-        instead of the state itself.
+    linear_before_reset: whether a GRU's reset gate scales the product of the state with the
+        weights. Otherwise it scales the state itself.
     has_peepholes: whether an LSTM's gates depend on its cell state.
     has_lengths: whether each row has its own number of steps.
     """
@@ -72,14 +72,16 @@ def recurrent_kernel(recurrence: Recurrence) -> tirx.PrimFunc:
     - with `has_peepholes`, the peephole weights, (3 * hidden,);
     - with `has_lengths`, the number of steps of each row, (batch,), int32.
 
-    Its outputs are the hidden states of all steps, (length, batch, hidden), the last hidden state,
-    (batch, hidden), and for an LSTM the last cell state, (batch, hidden).
+    The kernel's outputs are the hidden states of all steps, (length, batch, hidden), the last
+    hidden state, (batch, hidden), and for an LSTM the last cell state, (batch, hidden).
     """
     return {"LSTM": _Lstm, "GRU": _Gru, "RNN": _Rnn}[recurrence.cell](recurrence).build()
 
 
 class _Kernel:
-    """The base class of the three cells: the loop over steps and the products with the state."""
+    """The base class of the three kinds of cells. It has the loop over the steps and the matrix
+    product with the state.
+    """
 
     gates: int
     has_cell_state = False
@@ -119,14 +121,18 @@ class _Kernel:
         return loops.kernel(parameters, body, self._scratch, **attrs)
 
     def _axis_of_rows(self, parameter: Any) -> int:
-        """The axis of the batch; each row of the batch is computed by itself."""
+        """The axis of a parameter along which the batch lies. Each row of the batch is computed
+        separately.
+        """
         if any(parameter.same_as(each) for each in (self.projected, self.sequence)):
             return 1
         whole = (self.weights, self.bias, self.peepholes)
         return -1 if any(parameter.same_as(each) for each in whole) else 0
 
     def _axis_of_steps(self, parameter: Any) -> int:
-        """The axis of the sequence, for a kernel that goes from the first step to the last."""
+        """The axis of a parameter along which the steps lie, if the kernel begins with the first
+        step.
+        """
         if any(parameter.same_as(each) for each in (self.projected, self.sequence)):
             return 0
         is_last = any(parameter.same_as(each) for each in (self.hidden, self.cell))
@@ -151,7 +157,7 @@ class _Kernel:
         )
 
     def _tile(self, state: Any, row: Any, rows: int, column: Any, width: int) -> tirx.Stmt:
-        """Return statements for a tile of `rows` by `width` sums, which stay in registers."""
+        """Return statements that compute a tile of `rows` by `width` sums in registers."""
         lanes = min(width, _LANES)
         spots = [(i, j) for i in range(rows) for j in range(0, width, lanes)]
         held = [self._buffer((lanes,), f"sum{n}") for n in range(len(spots))]
@@ -184,7 +190,8 @@ class _Kernel:
     ) -> tirx.Stmt:
         """Return loops that run `update(row, element, time)` for each element of each row's state.
 
-        A row whose sequence has ended keeps its state, and its output for this step is 0.
+        If the sequence of a row has ended, the row keeps its state, and its output for this step is
+        0.
         """
         r = self.r
 
@@ -210,7 +217,7 @@ class _Kernel:
         ]
 
     def gate(self, number: int, b: Any, j: Any, time: Any) -> Any:
-        """Return the sum that is the input of a gate's activation."""
+        """Return the sum to which the activation of a gate is applied."""
         at = number * self.r.hidden + j
         return self.projected[time, b, at] + self.sums[b, at]
 

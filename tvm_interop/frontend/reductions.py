@@ -1,9 +1,9 @@
 """Converts ONNX's reductions, such as `ReduceSum`.
 
 A reduction has three steps: an element-wise function, the reduction itself, and an element-wise
-function of the result. For example, `ReduceL2` squares, sums and takes the square root. If
-`noop_with_empty_axes` is set and no axes are given, only the second step is left out. TVM's
-importer leaves out all three.
+function of the result. For example, the steps of `ReduceL2` are square, sum and square root. If
+`noop_with_empty_axes` is set and no axes are given, ONNX leaves out only the second step. TVM's
+importer leaves out all three steps.
 
 Source: the operators' definitions in the ONNX specification, opsets 1 to 20.
 """
@@ -90,13 +90,14 @@ def import_reduction(
 
 
 def reduced_axes(inputs: Sequence[Any], attrs: Mapping[str, Any], rank: int) -> list[int]:
-    """Return the axes to reduce over, counted from 0; an empty list if nothing is reduced."""
+    """Return the axes to reduce over, made positive; an empty list if nothing is reduced."""
     given = attrs.get("axes")
     if len(inputs) > 1 and inputs[1] is not None:
         given = constant_array(inputs[1])
     if given is None or len(given) == 0:
         return [] if attrs.get("noop_with_empty_axes", 0) else list(range(rank))
-    # As in onnxruntime, the only element of a tensor without dimensions may be reduced.
+    # A tensor without dimensions has no axis to reduce over. As in onnxruntime, axes that are given
+    # for it are ignored.
     return sorted({int(axis) % rank for axis in given}) if rank else []
 
 
@@ -108,7 +109,7 @@ def _log_sum_exp(bb: relax.BlockBuilder, x: Any, axes: list[int], keepdims: bool
     if not axes:
         return x
     largest = bb.emit(relax.op.max(x, axes, keepdims=True))
-    # An infinite maximum is not subtracted, because infinity minus infinity is NaN.
+    # A maximum that is infinite is not subtracted, because infinity minus infinity is NaN.
     is_infinite = bb.emit(relax.op.isinf(largest))
     shift = bb.emit(relax.op.where(is_infinite, relax.const(0, str(x.ty.dtype)), largest))
     powers = bb.normalize(relax.op.exp(bb.normalize(relax.op.subtract(x, shift))))

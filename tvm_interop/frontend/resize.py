@@ -1,13 +1,14 @@
 """Converts the `Resize` nodes that TVM's converter gets wrong.
 
-TVM's kernels do not support antialiasing, and they resize only the last dimensions. They use the
-quotient of the sizes as the scale, which is wrong if the scaled size is not a whole number.
+TVM's kernels do not support antialiasing, and they resize only the last dimensions. They divide the
+new size by the old size to get the scale, which is wrong if the scaled size was rounded to a whole
+number.
 
-Resizing one dimension is a linear map, so it is a product with a matrix. That matrix is the result
-of resizing the identity matrix. This module resizes the identity matrix itself. ONNX's reference
-implementation would mistake the weights of one element for those of another at a position just
-above a whole number. In the mode `nearest`, each column of the matrix has a single 1. A product
-would spread infinity and NaN, so the element at the position of the 1 is copied instead.
+Resizing one dimension is a linear map, so it is a product with a matrix. Resizing the identity
+matrix gives this matrix. This module computes it without ONNX's reference implementation, which
+uses the weights of the wrong element at a position just above a whole number. In the mode
+`nearest`, each column of the matrix has a single 1, so elements are copied in place of a product. A
+product would turn infinity and NaN in one element into NaN in many.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from .constants import constant_array, text_of
 SHRINKING = "nearest_mode_of_smaller"
 """The name of an attribute that holds the `nearest_mode` for axes that get smaller.
 
-ONNX does not define this attribute. `old_operators` sets it on nodes of opset 10, in which such
-axes are rounded differently.
+ONNX does not define this attribute. `old_operators` sets it on nodes of opset 10, where positions
+on axes that get smaller are rounded differently.
 """
 _OLD_MODE = "tf_half_pixel_for_nn"
 _TVM_MODES = (
@@ -47,7 +48,7 @@ def import_resize(
     Raises
     ------
     UnsupportedModelError
-        Neither TVM's kernels nor matrices can compute the result.
+        Neither TVM's kernels nor products with matrices can compute the result.
     """
     x, roi, scales, sizes = (*inputs, None, None, None)[:4]
     shape, mode = static_shape(x.ty), _text(attrs, "coordinate_transformation_mode", "half_pixel")
@@ -81,8 +82,8 @@ def import_resize(
     regions = _regions(roi, axes) if mode.startswith("tf_crop") else {}
     dtype = str(x.ty.dtype)
     if "float" not in dtype and not is_nearest:
-        # The new elements are means, which are truncated to integers. A rounding error, however
-        # small, could therefore change an element by 1.
+        # The new elements are means, truncated to integers. So a tiny rounding error of a mean
+        # could change an element by 1.
         raise UnsupportedModelError(
             f"means of {dtype} are supported only for whole factors of the last dimensions, "
             "without antialiasing: cast the input to floats, resize it, and cast the result"
@@ -95,8 +96,8 @@ def import_resize(
         if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:
             one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis))
             matrices[axis] = one.matrix(attrs)
-    # A result whose position is outside of the image depends on no element. Its column of the
-    # matrix is therefore 0.
+    # A new element whose position is outside of the image depends on no old element, so its column
+    # of the matrix is 0.
     inside = np.ones(1, bool)
     for axis, matrix in matrices.items():
         others = [1] * len(shape)
@@ -140,7 +141,7 @@ def _taken(bb: relax.BlockBuilder, x: Any, places: Mapping[int, np.ndarray[Any, 
 
 
 def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
-    """Return where the region begins and ends on each axis, as fractions of the axis's size."""
+    """Return the start and the end of the region on each axis, as fractions of the axis's size."""
     known = None if roi is None else constant_array(roi)
     if known is None:
         raise UnsupportedModelError(
@@ -157,7 +158,7 @@ def _factors(
     scales: np.ndarray[Any, Any] | None,
     sizes: np.ndarray[Any, Any] | None,
 ) -> tuple[dict[int, float], dict[int, int]]:
-    """Return the scale and the new size of each axis."""
+    """Return the scale and the new size of each axis that is resized."""
     if scales is not None and scales.size:
         factors = {axis: float(scale) for axis, scale in zip(axes, scales, strict=True)}
         return factors, {axis: int(_scaled(shape[axis], scale)) for axis, scale in factors.items()}
@@ -174,8 +175,8 @@ def _factors(
 def _scaled(size: int, scale: float) -> float:
     """Return a size times a scale, rounded to float32 as onnxruntime rounds it.
 
-    Exporters divide the sizes and round the quotient: 9/5 becomes 1.7999999, and 5 times 1.7999999
-    is 9 only after rounding.
+    Exporters divide the new size by the old size and round the result: 9/5 becomes 1.7999999. Then
+    5 times 1.7999999 is 9 only if the product is rounded too.
     """
     return float(np.float32(size) * np.float32(scale))
 
@@ -185,10 +186,10 @@ class _Axis(NamedTuple):
 
     Attributes
     ----------
-    old, new: elements along the axis, before and after.
+    old, new: the number of elements along the axis, before and after resizing.
     factor: the scale.
-    region: beginning and end of the region of `tf_crop_and_resize`, as fractions of the size; None
-        in other modes.
+    region: the start and the end of the region of `tf_crop_and_resize`, as fractions of the size;
+        None in other modes.
     """
 
     old: int
@@ -199,7 +200,7 @@ class _Axis(NamedTuple):
     def matrix(self, attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
         """Return the resized identity matrix, shape (old, new).
 
-        The column of a result whose position is outside of the image is 0.
+        The column of a new element is 0 if its position is outside of the image.
 
         Parameters
         ----------
@@ -215,10 +216,10 @@ class _Axis(NamedTuple):
         return weights
 
     def _places(self, mode: str) -> np.ndarray[Any, Any]:
-        """Return the position in the image of each result, in float32 as onnxruntime has it.
+        """Return the position in the image of each new element, in float32 as in onnxruntime.
 
-        The rounding matters: it decides which of two elements is the nearest if both are equally
-        near.
+        The rounding to float32 matters: if a position lies halfway between two old elements, it
+        decides which of them is the nearest.
         """
         at = np.arange(self.new, dtype=np.float32)
         one, half = np.float32(1), np.float32(0.5)
@@ -251,8 +252,8 @@ class _Axis(NamedTuple):
         if self.factor < 1 and SHRINKING in attrs:
             rounding = _text(attrs, SHRINKING, rounding)
         if rounding.startswith("round"):
-            # A position that differs from a half only by rounding counts as a half, as in
-            # onnxruntime.
+            # As in onnxruntime, a position that is halfway between two elements, up to a rounding
+            # error, is treated as exactly halfway.
             half = np.round(places * 2) / 2
             places = np.where(np.abs(places - half) <= 4 * np.spacing(np.abs(places)), half, places)
         whole = {
@@ -266,9 +267,12 @@ class _Axis(NamedTuple):
     def _weights(
         self, places: np.ndarray[Any, Any], attrs: Mapping[str, Any]
     ) -> np.ndarray[Any, Any]:
-        """Return the weights by which new elements are means of old elements, shape (old, new)."""
+        """Return the weight of each old element in the mean that gives each new element, shape
+        (old, new).
+        """
         is_cubic = _text(attrs, "mode", "nearest") == "cubic"
-        # Antialiasing stretches the curve of weights over all elements that form one new element.
+        # With antialiasing, the weights are spread over all old elements that one new element
+        # covers.
         stretch = min(self.factor, 1.0) if attrs.get("antialias", 0) else 1.0
         beyond = math.ceil((2 if is_cubic else 1) / stretch) + 1
         places = np.clip(places, -1, self.old)
@@ -280,7 +284,8 @@ class _Axis(NamedTuple):
         if attrs.get("exclude_outside", 0):
             weights[:beyond] = weights[-beyond:] = 0
         weights /= weights.sum(axis=0)
-        # Beyond its borders, the image has the elements at the borders.
+        # Beyond its borders, the image repeats its border elements. So the weights of positions
+        # beyond the borders are added to those of the border elements.
         inside = weights[beyond:-beyond]
         inside[0] += weights[:beyond].sum(axis=0)
         inside[-1] += weights[-beyond:].sum(axis=0)
@@ -288,7 +293,7 @@ class _Axis(NamedTuple):
 
 
 def _cubic(far: np.ndarray[Any, Any], a: float) -> np.ndarray[Any, Any]:
-    """Return the weight of an element in a cubic mean, given its distance."""
+    """Return the weight of an element in a cubic interpolation, given its distance."""
     near = ((a + 2) * far - (a + 3)) * far**2 + 1
     return np.where(far <= 1, near, np.where(far < 2, a * (((far - 5) * far + 8) * far - 4), 0))
 

@@ -1,4 +1,4 @@
-"""Rewrites operators of a model as other operators before the model is imported."""
+"""Replaces operators of a model by other operators before the model is imported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Writer:
 
     Attributes
     ----------
-    shapes: the shapes of the model's constants and of new scales, by name.
+    shapes: the shapes of the model's constants, and of scales that are added, by name.
     given: the model's constants, by name.
     nodes: the nodes of the rewritten model so far, in order.
     constants: the new constants of the rewritten model.
@@ -92,12 +92,14 @@ _NAMED = {
     *("Conv", "MatMul", "Gemm", "Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Softmax"),
     *("GlobalAveragePool", "AveragePool"),
 }
-"""Kinds of new operators that get the name of the node that they replace, without a suffix."""
+"""Kinds of operators that keep the name of the node that they replace, without a suffix."""
 
 Rule = Callable[[Writer, onnx.NodeProto, dict[str, Any]], None]
-"""A function that writes operators in place of a node. It gets the attributes by their names."""
+"""A function that writes operators in place of a node. Its last argument is the node's attributes,
+by name.
+"""
 Rules = Mapping[tuple[str, str], Rule]
-"""Functions by the domain and the name of the operator that they replace."""
+"""The function that rewrites each operator, by the operator's domain and name."""
 
 
 def rewritten(model: onnx.ModelProto, rules: Rules) -> onnx.ModelProto:
@@ -160,7 +162,7 @@ def as_onnx_has_it(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> No
 
 
 def input_of(node: onnx.NodeProto, i: int) -> str:
-    """The name of an input, "" if the node leaves it out."""
+    """The name of an input; empty if the node leaves it out."""
     return str(node.input[i]) if i < len(node.input) else ""
 
 

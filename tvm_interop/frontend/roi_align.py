@@ -16,9 +16,9 @@ def import_roi_align(
 ) -> Any:
     """Return the pooled regions of a `RoiAlign`; return None if TVM's converter is right.
 
-    TVM defines the largest sample of a region in another way than ONNX. Where ONNX subtracts half a
-    pixel from scaled coordinates, TVM subtracts it before it scales them, and TVM divides by 0 in
-    an empty region.
+    TVM differs from ONNX in three cases. It defines the largest sample of a region differently. It
+    subtracts half a pixel before it scales the coordinates, while ONNX subtracts it afterwards. And
+    it divides by 0 in an empty region.
     """
     regions = _Regions(
         size=(int(attrs.get("output_height", 1)), int(attrs.get("output_width", 1))),
@@ -44,11 +44,11 @@ class _Regions(NamedTuple):
     Attributes
     ----------
     size: the height and the width of a pooled region.
-    scale: the factor on coordinates.
-    ratio: the number of samples of a pooled element along each axis; 0 stands for the size of the
+    scale: the factor by which coordinates are multiplied.
+    ratio: the number of samples for one pooled element along each axis. If 0, it is the size of the
         element in pixels, rounded up.
-    is_half: whether coordinates are shifted by half a pixel. If not, a region has at least the size
-        of a pixel.
+    is_half: whether coordinates are shifted by half a pixel. If not, a region is at least one pixel
+        long along each axis.
     is_max: whether to take the largest sample of an element, and not their mean.
     """
 
@@ -59,7 +59,8 @@ class _Regions(NamedTuple):
     is_max: bool
 
     def along(self, rois: Any, region: Any, axis: int) -> tuple[Any, Any, Any]:
-        """Return the start of a region along an axis, the size of an element, and its samples.
+        """Return the start of a region along an axis, the size of a pooled element, and the number
+        of samples in it.
 
         Axis 0 is the height, and axis 1 the width.
         """
@@ -76,16 +77,18 @@ class _Regions(NamedTuple):
 def _pooled(regions: _Regions, data: Any, rois: Any, batches: Any) -> Any:
     """Return the largest sample of each element of a pooled region, or the mean of its samples.
 
-    A sample is the sum of the four elements around it, each times its weight in a linear
-    interpolation. For the largest sample, it is the largest of these four products. An element
-    without samples gives 0.
+    For the mean, a sample is a linear interpolation: the sum of the four elements around it, each
+    multiplied by a weight. If the largest sample is wanted, a sample is the largest of these four
+    products. A pooled element without samples is 0.
     """
     dtype, kind = str(data.dtype), str(rois.dtype)
     zero = tirx.const(0, dtype)
     sizes = [int(size) for size in data.shape[2:]]
 
     def around(place: Any, size: int) -> list[tuple[Any, Any]]:
-        """Return the index and the weight of the elements before and after a place."""
+        """Return the index and the weight of the element before a coordinate, and of the one after
+        it.
+        """
         ends = tirx.const(0, kind), tirx.const(size - 1, kind)
         inside = te.min(te.max(place, ends[0]), ends[1])
         before = tirx.Cast("int32", te.floor(inside))

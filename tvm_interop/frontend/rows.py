@@ -1,8 +1,8 @@
 """Converts `ReverseSequence` and `TensorScatter`, for which TVM has no converter, and `Compress`.
 
-The first two take rows of a tensor at positions that are computed at run time. A position that does
-not exist is replaced by the nearest position that exists. `Compress` takes rows at constant
-positions.
+`ReverseSequence` and `TensorScatter` address rows of a tensor at positions that are computed at run
+time. A position out of range is replaced by the nearest valid position. `Compress` takes rows at
+constant positions.
 
 Source: the operators' definitions in the ONNX specification.
 """
@@ -24,8 +24,8 @@ from .empty import empty_constant
 def import_compress(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Take the rows for which the constant condition, of one dimension, is true.
 
-    The rows are those along the axis, or the elements of the whole tensor if no axis is given. Rows
-    past the end of the condition are left out. Return None if the shape is unknown.
+    A row is a slice along the axis. If no axis is given, it is an element of the flattened tensor.
+    Rows past the end of the condition are left out. Return None if the shape is unknown.
     """
     x, known = inputs[0], constant_array(inputs[1])
     shape = static_shape(x.ty)
@@ -70,11 +70,11 @@ def import_reverse_sequence(
 def import_tensor_scatter(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return a copy of the cache in which the rows of the update replace some rows.
+    """Return a copy of the cache in which rows of the update replace some of its rows.
 
     The cache is the first input, and the update is the second. The third input holds the first row
-    to replace in each sequence of the batch; without that input, row 0 is the first. Return None if
-    a shape is unknown.
+    to replace in each sequence of the batch. The default is row 0. Return None if a shape is
+    unknown.
     """
     cache, update, begins = (*inputs, None)[:3]
     shape, new = static_shape(cache.ty), static_shape(update.ty)

@@ -1,4 +1,4 @@
-"""Converts operators of ONNX's sequences, for cases that TVM's converters refuse or get wrong.
+"""Converts ONNX's operators on sequences, in cases that TVM's converters refuse or get wrong.
 
 During import, a sequence is a tuple of tensors. So the number of its tensors and the position of
 each are known.
@@ -24,10 +24,10 @@ def import_split_to_sequence(
 ) -> Any:
     """Split a tensor into a sequence.
 
-    The second input is either one size for all parts, where the last part may be smaller, or a list
-    of sizes. Without this input, each part has size 1, and loses the axis if `keepdims` is 0. TVM
-    makes parts of equal size: it splits 6 elements in parts of 4 into 3 and 3. Return None if the
-    shape is unknown.
+    The second input is a list of sizes, or one size for all parts. With one size for all, the last
+    part may be smaller. Without this input, each part has size 1, and the axis is removed if
+    `keepdims` is 0. TVM would make the parts equal: with size 4, it splits 6 elements into 3 and 3.
+    Return None if the shape is unknown.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def import_split_to_sequence(
                 f"its input `split` is {each}, but a part has 1 or more rows"
             )
         lengths = [min(each, size - begin) for begin in range(0, size, each)]
-    if lengths or size:  # A tensor without elements may be split into no parts.
+    if lengths or size:  # A tensor without rows may be split into 0 parts.
         check_lengths(lengths, size, axis)
     parts = parts_of(bb, x, axis, lengths)
     if not has_sizes and not attrs.get("keepdims", 1):
@@ -102,8 +102,8 @@ def import_sequence_insert(
 def import_optional_has_element(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return false for an `OptionalHasElement` without an input.
+    """Return the constant false for an `OptionalHasElement` node without an input.
 
-    Return None for a node with an input; TVM's converter handles it.
+    Return None for a node with an input, which TVM's converter handles.
     """
     return None if inputs else relax.const(False, "bool")

@@ -20,14 +20,14 @@ Shape = tuple[int, ...]
 def onnx_input_shapes(
     graph: onnx.GraphProto, given: Mapping[str, Shape], note: str = ""
 ) -> dict[str, Shape]:
-    """Return the static shape of each input of `graph`, except inputs that are initializers.
+    """Return the static shape of each input of `graph` that is not an initializer.
 
-    Before IR version 4, ONNX lists every initializer among the graph's inputs too, although it is a
-    weight.
+    Before IR version 4, ONNX also lists every initializer among the graph's inputs, although it is
+    a weight.
 
     Parameters
     ----------
-    note: the end of the error message if inputs have open dimensions.
+    note: a text that is added to the error message if inputs have open dimensions.
     """
     weights = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in weights]
@@ -111,8 +111,8 @@ def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRMo
     functions = [var.name_hint for var in mod.get_global_vars()]
     if "main" not in functions or not isinstance(mod["main"], relax.Function):
         raise UnsupportedModelError(
-            f"the Relax module has no function `main`, only {_list(functions)}: name the one to "
-            "run `main`"
+            f"the Relax module has no function `main`, only {_list(functions)}: "
+            "rename the function that runs the model to `main`"
         )
     params = mod["main"].params
     _check_names(given, {param.name: str(getattr(param.ty, "shape", "")) for param in params})
@@ -148,7 +148,7 @@ def _check_sums(
 
     Parameters
     ----------
-    declared, bound: the parameters, before and after their symbolic dimensions got sizes.
+    declared, bound: the parameters before and after sizes replaced their symbolic dimensions.
     """
     for before, param in zip(declared, bound, strict=True):
         shape, wanted = static_shape(param.ty), given.get(param.name)
@@ -167,7 +167,9 @@ def _in_words(dim: tvm.ir.Expr) -> str:
 
 
 def _match(param: relax.Var, given: Shape | None, bindings: dict[tvm.tirx.Var, int]) -> None:
-    """Add the sizes of symbolic dimensions of `param`, whose shape is `given`, to `bindings`."""
+    """Add to `bindings` the sizes that the shape `given` sets for the symbolic dimensions of
+    `param`.
+    """
     if given is None:
         return
     dims = list(param.ty.shape)
@@ -197,7 +199,7 @@ def _check_kinds(inputs: Iterable[onnx.ValueInfoProto]) -> None:
 def _static_shape(name: str, dims: Dims, given: Shape | None) -> Shape:
     """Return the shape `given`, or the declared shape `dims` if `given` is None.
 
-    In the second case, the caller has checked that `dims` contains only sizes.
+    If `given` is None, the caller has checked that `dims` contains only sizes.
     """
     if given is None:
         return tuple(int(dim) for dim in dims or ())

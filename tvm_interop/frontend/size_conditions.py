@@ -1,12 +1,13 @@
-"""The sizes for which an ONNX model may run that was converted from a program of `torch.export`.
+"""Checks the sizes of inputs for an ONNX model converted from a program of `torch.export`.
 
-A program holds only the code that its example and its ranges needed: a branch for odd batches, or
-for larger ones, may be missing. PyTorch keeps what it assumed about the sizes, and refuses to run
-the program if an assumption does not hold. So does this package: `torch_program.py` writes the
-assumptions as texts into the metadata of the ONNX model, and this module checks them.
+An exported program holds only the code for the sizes in its example and its ranges. A branch for
+odd batch sizes, for example, may be missing. PyTorch stores the conditions that it assumed for the
+sizes, and refuses to run the program if one is not met. This package does the same:
+`torch_program.py` writes the conditions as texts into the metadata of the ONNX model, and this
+module checks them.
 
-The texts are not executed. This module evaluates their syntax trees, with the operations of
-`_OPERATIONS` and `_FUNCTIONS` only.
+The texts are not executed as Python code. This module evaluates their syntax trees, and supports
+only the operations in `_OPERATIONS` and `_FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from .declared_dims import declared_dims
 
 _LOG = logging.getLogger("tvm_interop")
 _USUAL = 2
-"""PyTorch assumes sizes from this one on, unless a program is exported for one size."""
+"""The smallest size that PyTorch assumes for a dimension, unless a program is exported for one
+size.
+"""
 _KEY = "tvm_interop.sizes"
-"""The name of the model's metadata that holds a `SizeConditions` in JSON."""
+"""The key of the entry in the model's metadata that holds a `SizeConditions` as JSON."""
 
 _OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -67,8 +70,8 @@ class SizeConditions(NamedTuple):
     conditions
         Texts in Python that are true for allowed sizes. A text calls methods of inputs, such as
         `x.size()[0] % 2 == 0`, or names dimensions, such as `s77 % 2 == 0`.
-    ranges: the least and the largest size of each named dimension or sum; None if there is no
-        largest size.
+    ranges: the smallest and the largest size of each named dimension or sum, by its text. The
+        largest size is None if there is no limit.
     outputs: the type and the dimensions of each output. A dimension is a size, or a text in Python
         that computes it from named dimensions, such as `2*s77`.
     """
@@ -85,7 +88,7 @@ def attach(model: onnx.ModelProto, sizes: SizeConditions) -> None:
 
 
 def attached(model: onnx.ModelProto) -> SizeConditions | None:
-    """Return what `attach` wrote, or None for a model that was not converted from a program."""
+    """Return the conditions that `attach` wrote; None for a model that has none."""
     text = next((each.value for each in model.metadata_props if each.key == _KEY), None)
     return None if text is None else _read(text)
 
@@ -97,15 +100,16 @@ def _read(text: str) -> SizeConditions:
 
 @functools.lru_cache(maxsize=64)
 def _parsed(condition: str) -> ast.AST:
-    """The syntax tree of a condition, which is evaluated for each size of a range."""
+    """Parse a condition. The result is cached, because it is evaluated for each size of a range."""
     return ast.parse(condition, mode="eval").body
 
 
 def check_sizes(model: onnx.ModelProto, shapes: Shapes) -> None:
     """Refuse shapes of inputs with sizes that the program was not exported for.
 
-    A condition that cannot be evaluated is left out, with a warning. PyTorch exports for all sizes
-    from 2 on if it is given no least size, and runs such a program with sizes of 0 and 1 too.
+    A condition that cannot be evaluated is not checked, and a warning says so. Sizes of 0 and 1 are
+    allowed where the program's smallest size is 2: PyTorch sets 2 if it is given no smallest size,
+    and runs the program for 0 and 1 too.
 
     Parameters
     ----------
@@ -140,7 +144,8 @@ def check_sizes(model: onnx.ModelProto, shapes: Shapes) -> None:
 def ranges_in_words(model: onnx.ModelProto) -> str:
     """The ranges that a program was exported for, as the end of an error message about sizes.
 
-    Dimensions without a largest size are left out. The result is "" if no dimension is left.
+    Dimensions without a largest size are left out. The text is empty if all dimensions are left
+    out.
     """
     sizes = attached(model)
     if sizes is None:
@@ -169,30 +174,30 @@ def check_results(
     Raises
     ------
     UnsupportedModelError
-        PyTorch's exporter converted an operator to something else.
+        PyTorch's exporter to ONNX has changed the meaning of an operator.
     """
     sizes = attached(model)
     if sizes is None:
         return
     by_name = {dim: size for _, dim, size in _named_sizes(model, shapes)}
     if any(size < _USUAL for size in by_name.values()):
-        return  # PyTorch's shapes are those of larger sizes: `squeeze` removes a single row.
+        return  # PyTorch's shapes hold only from this size on.
     pairs = zip(sizes.outputs, results, strict=False)
     for i, ((dtype, dims), (found_dtype, found)) in enumerate(pairs):
         shape = tuple(_size(dim, by_name) for dim in dims)
         known = shape if found is None or None in shape else found
         if (dtype, shape) != (found_dtype, known):
             raise UnsupportedModelError(
-                f"{sizes.origin} has {dtype} of shape {shape} as output {i}, and becomes "
+                f"output {i} of {sizes.origin} is {dtype} of shape {shape}, and becomes "
                 f"{found_dtype} of shape {found} in PyTorch's exporter to ONNX: report this as a "
                 "fault, with the program"
             )
 
 
 def _named_sizes(model: onnx.ModelProto, shapes: Shapes) -> Iterator[tuple[str, str, int]]:
-    """Yield each open dimension of an input that has a size: the input's name, its text, its size.
+    """Yield the input's name, the text and the size of each open dimension with a known size.
 
-    The text is the dimension's name, or a sum.
+    The text of a dimension is its name, or a sum such as `past + 1`.
     """
     for value in model.graph.input:
         dims = declared_dims(value) or ()
@@ -234,7 +239,7 @@ def _holds(condition: str, shapes: Shapes, by_name: Mapping[str, int], origin: s
         return True
 
 
-@functools.lru_cache(maxsize=64)  # Each condition is told once, not for each size of a range.
+@functools.lru_cache(maxsize=64)  # Warn once for each condition, not for each size of a range.
 def _warn(origin: str, condition: str) -> None:
     _LOG.warning(
         "%s was exported under the condition `%s`, which is not checked: its results are only "

@@ -1,15 +1,16 @@
-"""Follows the numbers that an ONNX model computes from its input shapes, for all sizes of a range.
+"""Checks the numbers that an ONNX model computes from its input shapes, for all sizes of a range.
 
-A model may behave differently for a single size, for example by an `If` that tests for a batch of
-7. Such a model computes a number from a shape, and this number differs for that size. So each
-number that depends on shapes and constants alone is computed for all sizes, with ONNX's reference
-implementation, up to the node that uses it together with data. At that node it must grow evenly
-with the sizes: by the same amount for each further row.
+A model may behave differently for a single size, for example by an `If` that tests whether the
+batch is 7. Such a model computes a number from a shape, and for this size the number does not fit
+the numbers for other sizes. So this module computes, for all sizes, the numbers that depend only on
+shapes and constants. It uses ONNX's reference implementation. If a node uses such a number together
+with data, the number must grow evenly: by the same amount for each further row.
 
-In tensors that grow, such as positions or a causal mask, each element must grow evenly.
+If a tensor has more elements for larger sizes, such as positions or a causal mask, each of its
+elements must grow evenly.
 
-A size of 1 is examined separately, since a single row is compiled separately. If the model treats a
-single row differently from several rows, the difference is returned, because a server must not run
+A size of 1 is examined separately, since a single row is compiled separately. The result says if
+the model treats a single row differently from several rows. If it does, a server must not run
 single rows of different requests as one batch.
 """
 
@@ -29,18 +30,23 @@ from .expand import inner_nodes
 from .onnx_importer import RANDOM, node_name
 
 _MOST_ELEMENTS = 1 << 16
-"""A constant with more elements than this is a weight. It is read only for a node that combines it
-with sizes. A larger tensor that is computed from constants alone is not followed further."""
+"""A constant with more elements than this is taken to be a weight. It is read only if a node
+combines it with sizes. A tensor that is computed only from constants is not tracked if it has more
+elements than this.
+"""
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
 _MOST_WORK = 1 << 28
-"""Tensors with more than `_SMALL` elements are computed only for some sizes, so that they have
-about this many elements in total."""
+"""Tensors with more than `_SMALL` elements are computed only for some of the sizes, so that about
+this many elements are computed in total.
+"""
 _OF_SHAPE = ("Shape", "Size")
 
 Shape = tuple[int, ...]
 Seen = Mapping[Sizes, Mapping[str, Shape]]
-"""The shapes of tensors by name, for the sizes for which the model was imported."""
+"""The shapes of all tensors, by name, for each combination of sizes that the model was imported
+for.
+"""
 _Values = dict[str, np.ndarray]
 
 
@@ -54,23 +60,24 @@ class UnevenSizesError(Exception):
 def follow_sizes(
     model: onnx.ModelProto, dimensions: Sequence[str], sizes: Sequence[Sizes], seen: Seen
 ) -> dict[int, str]:
-    """Check that the numbers that a model computes from sizes grow evenly, or raise an error.
+    """Check that all numbers that a model computes from sizes grow evenly with the sizes.
 
     Parameters
     ----------
     dimensions: the names of the dimensions with a range.
     sizes: the sizes that a run may have, one for each dimension.
-    seen: the shapes of the model's tensors for some sizes, among them the largest. If the shapes
-        grow evenly for all these sizes, they are assumed to grow evenly between them.
+    seen: the shapes of the model's tensors for some sizes, including the largest. If the shapes
+        grow evenly over these sizes, they are assumed to grow evenly for the sizes between them
+        too.
 
     Returns
     -------
-    How the model treats a size of 1 differently from larger sizes, by the index of the dimension.
+    A text, by the index of a dimension, that says how the model treats a size of 1 differently.
 
     Raises
     ------
     UnevenSizesError
-        A number does not grow evenly, or cannot be followed.
+        A number does not grow evenly, or cannot be computed for all sizes.
     """
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
@@ -98,15 +105,15 @@ class _Uneven(Exception):
 
 
 class _Follower:
-    """Finds the nodes of a model that depend on shapes and constants alone.
+    """Finds the nodes of a model that depend only on shapes and constants.
 
     Attributes
     ----------
-    steps: these nodes, each with the evaluator that computes it, in order and without duplicates.
-        Nodes that depend on constants alone, and `Shape` and `Size` nodes, are left out.
-    sources: the `Shape` and `Size` nodes, by their outputs.
-    uses: the values that a node uses together with data, each with the name of the first such node.
-    most: the constants and all values that were computed, for the largest sizes.
+    steps: the nodes that compute numbers from sizes, each with its evaluator, in order and without
+        duplicates. `Shape` and `Size` nodes are not among them.
+    sources: the `Shape` and `Size` nodes, by the names of their outputs.
+    uses: the values that nodes use together with data, each with the name of the first such node.
+    most: the constants, and all computed values, for the largest sizes.
     """
 
     def __init__(self, model: onnx.ModelProto, sizes: Sequence[Sizes], seen: Seen) -> None:
@@ -118,9 +125,10 @@ class _Follower:
         self.uses: dict[str, str] = {}
         self.most: _Values = {}
         self._constants: set[str] = set()
-        # The large constants, which are read only if a node needs them.
+        # The large constants. They are read only if a node needs them.
         self._weights: dict[str, onnx.TensorProto] = {}
-        # For the name of each value, the name of the first value that equals it.
+        # Maps the name of each value to the name of the first value that is computed in the same
+        # way.
         self._same: dict[str, str] = {}
         self._first: dict[str, onnx.NodeProto] = {}
 
@@ -182,16 +190,16 @@ class _Follower:
         if not given - weights <= self.most.keys():
             return False
         if weights and not given - weights - self._constants:
-            return False  # It depends on weights alone.
-        # The node combines sizes with weights, which are read now. For example, a `Gather` takes a
-        # row of a weight at an index that is a size.
+            return False  # The node depends only on weights.
+        # The node combines sizes with weights, so the weights are read now. For example, a `Gather`
+        # takes a row of a weight at an index that is a size.
         for name in weights:
             self.most[name] = onnx.numpy_helper.to_array(self._weights[name])
             self._constants.add(name)
         return True
 
     def _take_step(self, node: onnx.NodeProto, names: Sequence[str]) -> bool:
-        """Compute a node for the largest sizes; False if ONNX's reference cannot compute it."""
+        """Compute a node for the largest sizes. Return False if its results cannot be tracked."""
         key = "\0".join([node.op_type, *names, *map(str, node.attribute)])
         first = self._first.setdefault(key, node)
         self._same.update(zip(node.output, first.output, strict=False))
@@ -216,10 +224,10 @@ class _Follower:
         return True
 
     def _refuse_sizes_inside(self, node: onnx.NodeProto) -> None:
-        """Refuse a node if one of its subgraphs uses the size of a tensor.
+        """Refuse a node with a subgraph that uses the size of a tensor.
 
-        For an `If` whose condition follows from the sizes, `_take_branch` is called instead of this
-        method.
+        This method is not called for an `If` whose condition is computed from sizes, because
+        `_take_branch` then looks into the chosen branch.
         """
         for inner in inner_nodes(node):
             if inner.op_type in _OF_SHAPE:
@@ -230,7 +238,7 @@ class _Follower:
 
 
 class _Numbers:
-    """The values of a model that depend on sizes alone, for all sizes."""
+    """Computes, for all sizes, the values of a model that depend only on sizes and constants."""
 
     def __init__(self, follower: _Follower, sizes: Sequence[Sizes], seen: Seen) -> None:
         self._steps, self._uses, self._most = follower.steps, follower.uses, follower.most
@@ -242,7 +250,7 @@ class _Numbers:
         self._from_sizes.update(self._sources)
 
     def special(self) -> dict[int, str]:
-        """How the model treats a size of 1 differently from larger sizes, by dimension.
+        """Return how the model treats a size of 1 differently from larger sizes, by dimension.
 
         `_Uneven` is raised if a number of the model does not grow evenly with the sizes.
         """
@@ -276,9 +284,9 @@ class _Numbers:
         return growth
 
     def _series(self) -> dict[str, dict[Sizes, np.ndarray]]:
-        """Numbers that must grow evenly, by the name of a value in `uses` and by the sizes.
+        """The numbers that must grow evenly, by the name of a value in `uses` and by the sizes.
 
-        For a small value whose shape is the same for all sizes, these numbers are the value's
+        For a small value whose shape is the same for all sizes, the numbers are the value's
         elements. For any other value, they are the numbers that `_distance` returns.
         """
         steps = [(node, run) for node, run in self._steps if self._needed.intersection(node.output)]
@@ -313,7 +321,7 @@ class _Numbers:
         *,
         with_large: bool,
     ) -> _Values:
-        """All values that can be computed for these sizes."""
+        """Return all values that can be computed for the sizes `sizes`."""
         own: _Values = {}
         for name, node in self._sources.items():
             growth = self._shapes.get(node.input[0])
@@ -337,13 +345,14 @@ class _Numbers:
         return own
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The shape of a value, and one more number: whether its elements grow in an unusual way.
+        """Return the shape of a value, and one more number: 1 if its elements grow in an unusual
+        way.
 
-        The number is 0 if the elements grow as for the largest sizes, and 1 otherwise.
+        The last number is 0 if the elements grow in the same way as for the largest sizes.
 
-        A `Law` states how the elements of a value grow with the sizes. There is a `Law` for each
-        choice of the dimensions that have size 1 (see `_laws`). `_Uneven` is raised if the value
-        does not fit the `Law` for `sizes`.
+        A `Law` states how the elements of a value grow with the sizes. There is one `Law` for each
+        set of dimensions that may have size 1 (see `_laws`). `_Uneven` is raised if the value does
+        not fit the `Law` for `sizes`.
         """
         laws, ones = self._laws[name], ones_of(sizes)
         if ones not in laws or not laws[ones].fits(sizes, array):
@@ -353,7 +362,9 @@ class _Numbers:
         return np.array([*array.shape, int(not is_usual)])
 
     def _other_shapes(self) -> dict[int, str]:
-        """The tensors whose shapes differ for a size of 1, for example after a `Squeeze`."""
+        """Return, by dimension, that a tensor has another shape for a size of 1, as after a
+        `Squeeze`.
+        """
         found: dict[int, str] = {}
         for name, most in self._seen[self._sizes[-1]].items():
             shapes = {n: np.array(known[name]) for n, known in self._seen.items() if name in known}
@@ -375,7 +386,7 @@ def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
 
 
 def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
-    """How a tensor's elements grow with the sizes, by which of the dimensions have size 1."""
+    """Return how a tensor's elements grow with the sizes, for each set of dimensions of size 1."""
     groups: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
     for sizes, array in corners.items():
         groups.setdefault(ones_of(sizes), {})[sizes] = array
@@ -398,5 +409,5 @@ def computed(node: onnx.NodeProto, evaluator: ReferenceEvaluator, given: _Values
 
 
 def _used_inside(node: onnx.NodeProto) -> list[str]:
-    """The names that the subgraphs of a node read."""
+    """The names of the values that the subgraphs of a node read."""
     return [name for inner in inner_nodes(node) for name in inner.input]

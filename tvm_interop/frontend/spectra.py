@@ -1,4 +1,4 @@
-"""Converts the operators of spectra: `DFT`, `STFT` and `MelWeightMatrix`.
+"""Converts ONNX's operators for spectra: `DFT`, `STFT` and `MelWeightMatrix`.
 
 Source: the definitions of these operators in the ONNX specification.
 """
@@ -24,7 +24,7 @@ from .misfit import MisfitError
 def import_dft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the discrete Fourier transform along an axis, or its inverse.
 
-    The inputs are those of opset 20: the numbers, and optionally the length and the axis.
+    The inputs are as in opset 20: the numbers, and optionally the length and the axis.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def import_dft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     if not -rank <= axis < rank or axis % rank == rank - 1:
         raise MisfitError(
             f"its axis {axis} is out of range: axes from 0 to {rank - 2} hold numbers, and the "
-            "last axis holds the parts of a number"
+            "last axis holds their real and imaginary parts"
         )
     axis %= rank
     inverse, onesided = bool(attrs.get("inverse", 0)), bool(attrs.get("onesided", 0))
@@ -133,8 +133,9 @@ def import_mel_weights(
 ) -> Any:
     """Return the constant matrix of a `MelWeightMatrix`.
 
-    A product with the matrix adds up the frequencies of a spectrum in overlapping triangles. The
-    corners of the triangles have equal distances on the mel scale.
+    A product of a spectrum with the matrix gives weighted sums of its frequencies. The weights of
+    each sum form a triangle over the frequencies. Neighbouring triangles overlap, and their corners
+    have equal distances on the mel scale.
 
     Raises
     ------
@@ -164,7 +165,9 @@ def import_mel_weights(
 
 
 def _shape_of_numbers(x: Any, rank: int | None = None) -> tuple[int, ...]:
-    """Return the shape of a tensor of real or complex numbers; the last axis holds their parts."""
+    """Return the shape of a tensor whose last axis holds the real and imaginary part, or the real
+    part.
+    """
     shape = known_shape(x)
     if len(shape) < 2 or shape[-1] not in (1, 2) or rank not in (None, len(shape)):
         raise MisfitError(

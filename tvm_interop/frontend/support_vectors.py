@@ -1,7 +1,7 @@
 """Converts support vector machines.
 
-Source: the definitions of `SVMClassifier` and `SVMRegressor` in the ONNX specification, and
-onnxruntime's kernels where the specification leaves the scores open.
+Source: the definitions of `SVMClassifier` and `SVMRegressor` in the ONNX specification. The
+specification does not fully define the scores. For these, the source is onnxruntime's kernels.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from .constants import number_like, text_of
 from .coupling import coupling_kernel, scores_kernel
 
 _MOST_FACTORS = 16
-"""The largest degree of a polynomial kernel, which is written as products."""
+"""The largest supported degree of a polynomial kernel. The powers are computed by multiplications.
+"""
 _LEAST_SHARE = 1e-7
-"""The least probability that one of two classes wins."""
+"""The smallest probability for either class of a pair."""
 
 
 def import_svm_regressor(
@@ -62,8 +63,8 @@ def import_svm_classifier(
 ) -> Any:
     """Return the label of each row, and its scores.
 
-    There are scores of the classes, shape (rows, classes), if the model gives probabilities or
-    there are two classes. Otherwise each pair of classes has a score.
+    If the model gives probabilities, or if there are two classes, each class has a score, shape
+    (rows, classes). Otherwise each pair of classes has a score.
 
     Raises
     ------
@@ -99,7 +100,9 @@ def import_svm_classifier(
 
 
 def _kernel_values(bb: relax.BlockBuilder, x: Any, number: int, attrs: Mapping[str, Any]) -> Any:
-    """Return the kernel of a support vector machine for each row and each of `number` vectors."""
+    """Return the value of the kernel function for each row of `x` and each of `number` support
+    vectors.
+    """
     array = np.asarray(attrs["support_vectors"], np.float32).reshape(number, -1)
     vectors = relax.const(array)
     gamma, coef, degree = (*map(float, attrs.get("kernel_params", ())), 0.0, 0.0, 0.0)[:3]
@@ -132,10 +135,11 @@ def _kernel_values(bb: relax.BlockBuilder, x: Any, number: int, attrs: Mapping[s
 def _factors_of_pairs(
     attrs: Mapping[str, Any], sizes: Sequence[int]
 ) -> tuple[np.ndarray[Any, Any], list[tuple[int, int]]]:
-    """Return the factors of the vectors, shape (vectors, pairs), and the pairs of classes.
+    """Return the factor of each support vector for each pair of classes, and the pairs.
 
-    Each class has one row of `coefficients` for each other class. Row `i` is for class `i`, or for
-    class `i + 1` if the vector's own class comes before it.
+    The factors have the shape (vectors, pairs). In the attribute `coefficients`, a vector has one
+    row for each class other than its own. Row `i` is for class `i`, or for class `i + 1` if the
+    vector's own class is at most `i`.
     """
     given = np.asarray(attrs["coefficients"], np.float32).reshape(len(sizes) - 1, -1)
     ends = np.cumsum(sizes)
@@ -151,13 +155,14 @@ def _factors_of_pairs(
 def _most_voted(
     bb: relax.BlockBuilder, total: Any, pairs: Sequence[tuple[int, int]], labels: Any
 ) -> Any:
-    """Return the label of the class that wins most pairs. The first of equal classes counts."""
+    """Return the label of the class that wins the most pairs; the first of equally good classes."""
     wins, losses = np.zeros((2, len(pairs), len(labels)), np.float32)
     for k, (i, j) in enumerate(pairs):
         wins[k, i] = losses[k, j] = 1
     is_first = bb.emit(relax.op.greater(total, number_like(total, 0.0)))
     first = bb.emit(relax.op.astype(is_first, "float32"))
-    # A pair gives its vote to the second class unless the first class wins.
+    # Begin with one vote of each pair for its second class. If the first class wins, the vote moves
+    # to it.
     votes = bb.emit(relax.op.matmul(first, relax.const(wins - losses)))
     votes = bb.emit(relax.op.add(votes, relax.const(losses.sum(0))))
     place = bb.emit(relax.op.argmax(votes, 1))
@@ -167,7 +172,9 @@ def _most_voted(
 def _shares_of_pairs(
     bb: relax.BlockBuilder, total: Any, attrs: Mapping[str, Any], number: int
 ) -> Any:
-    """Return the probability that the first class of each pair wins, from Platt's sigmoid."""
+    """Return the probability that the first class of each pair wins, by Platt's sigmoid
+    function.
+    """
     slopes, offsets = (
         relax.const(np.asarray(attrs[name], np.float32)[:number]) for name in ("prob_a", "prob_b")
     )

@@ -1,4 +1,4 @@
-"""Converts ONNX's `TopK`, the largest or smallest elements along an axis.
+"""Converts ONNX's `TopK`, which finds the largest or smallest elements along an axis.
 
 TVM has no kernel for this operator.
 """
@@ -56,10 +56,10 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
     The kernel takes data of shape (rows, size). It returns values and int64 indices, each of shape
     (rows, number).
 
-    The kernel goes through a row once and keeps the `number` best elements so far in order. If an
-    element is better than the last of these, it is inserted at its place. This takes O(size) steps
-    for most rows, and O(size * number) for a row in which each element is better than the element
-    before it.
+    The kernel goes through a row once. It keeps the `number` best elements found so far, in order.
+    If the next element is better than the last of these, it is inserted at its place. This takes
+    O(size) steps for most rows. It takes O(size * number) steps if each element is better than the
+    element before it.
     """
     data = tirx.decl_buffer((rows, size), dtype, "data")
     values = tirx.decl_buffer((rows, number), dtype, "values")
@@ -83,7 +83,7 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
         )
 
     def enter(row: Any, i: Any) -> tirx.Stmt:
-        # Both operands of the "and" may be evaluated, so the index must not be below 0.
+        # The kernel may evaluate both operands of the "and", so the index must not be below 0.
         before = tirx.max(at - one, zero)
         passes = tirx.And(at > zero, is_better(data[row, i], values[row, before]))
         step = loops.in_turn(

@@ -1,4 +1,4 @@
-"""Conversions to ONNX of PyTorch's linear algebra, by onnxruntime's operator `Inverse`."""
+"""Converts PyTorch's operators of linear algebra to ONNX, with onnxruntime's operator `Inverse`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,24 @@ _INVERSE = OpSchema(
     type_constraints=[("T", ["tensor(float16)", "tensor(float)", "tensor(double)"], "Floats")],
 )
 _MOST_COLUMNS = 128
-"""Larger matrices are not decomposed, since each column takes several operators."""
+"""The largest number of columns for Cholesky's decomposition. Each column takes several operators.
+"""
 _MOST_REFLECTIONS = 64
-"""QR takes more operators for each column than Cholesky's decomposition."""
+"""The largest number of columns for QR, which takes more operators for each column."""
 _MOST_SQUARINGS = 24
-"""The exponential is NaN for matrices with larger sums of rows than 2 to this power."""
+"""The exponential of a matrix is NaN if the sum of the absolute values in a row is above 2 to this
+power.
+"""
 _TAYLOR_TERMS = 18
-"""The error of so many terms is below float64's precision for sums of rows up to 1."""
+"""With this number of terms, the error is below float64's precision if the absolute values in each
+row add up to at most 1.
+"""
 
 
 def without_checks() -> dict[Any, Callable[..., Any]]:
-    """Return decompositions of operators to those that do not check for singular matrices."""
+    """Return functions that replace operators by operators that do not check for singular
+    matrices.
+    """
     aten = torch.ops.aten
 
     def inverted(x: Any) -> Any:
@@ -58,7 +65,7 @@ CHECKED = frozenset({*without_checks(), torch.ops.aten.linalg_matrix_power.defau
 
 
 def inverse(x: Any, check_errors: bool = False) -> Any:
-    """Convert `linalg.inv_ex`; the second result says that no matrix is singular."""
+    """Convert `linalg.inv_ex`. The second result always says that no matrix is singular."""
     del check_errors
     return _inverse(x), _no_fault(x)
 
@@ -95,8 +102,9 @@ def solve_triangular(
 def sign_and_log_of_determinant(x: Any) -> Any:
     """Convert `linalg.slogdet`.
 
-    The determinants of matrices whose rows have the length 1 are at most 1, and are computed in
-    float64. So they leave the range of numbers for matrices of several hundred rows only.
+    The rows of a matrix are first scaled to the length 1, so its determinant is at most 1. The
+    determinant is computed in float64. It is too small for float64 only if a matrix has several
+    hundred rows.
     """
     wide = op.Cast(x, to=TensorProto.DOUBLE)
     lengths = op.ReduceL2(wide, ints(-1), keepdims=1)
@@ -105,7 +113,7 @@ def sign_and_log_of_determinant(x: Any) -> Any:
     rest = op.Det(op.Div(wide, op.Where(is_zero, one, lengths)))
     scale = op.ReduceSum(op.Log(lengths), ints(-2, -1), keepdims=0)
     log = op.Add(op.Log(op.Abs(rest)), scale)
-    # The factors that are not used outside of PyTorch's own code.
+    # PyTorch's third and fourth result. Only PyTorch's own code uses them.
     others = op.Identity(x), op.Constant(value_ints=[0])
     return op.CastLike(op.Sign(rest), x), op.CastLike(log, x), *others
 
@@ -155,7 +163,7 @@ def inverse_of_decomposed(x: Any, upper: bool = False) -> Any:
 
 
 def solve_decomposed(b: Any, x: Any, upper: bool = False) -> Any:
-    """Convert `cholesky_solve`, by two triangular matrices."""
+    """Convert `cholesky_solve`, by solving for two triangular matrices."""
     inverted = _inverse(op.Trilu(x, upper=int(upper)))
     turned = _turned(inverted, len(x.shape))
     first, second = (turned, inverted) if upper else (inverted, turned)
@@ -200,14 +208,14 @@ def orthogonal_and_upper(x: Any, mode: str = "reduced") -> Any:
 
 
 def exponential(x: Any) -> Any:
-    """Convert `linalg.matrix_exp`, by scaling, Taylor's polynomial and squaring.
+    """Convert `linalg.matrix_exp`, by scaling, a Taylor polynomial and squaring.
 
     Source: Moler and Van Loan, "Nineteen Dubious Ways to Compute the Exponential of a Matrix",
     SIAM Review, 2003, method 3.
     """
     (size,) = fixed_sizes(x.shape, [-1])
     wide = op.Cast(x, to=TensorProto.DOUBLE)
-    # The largest sum of a row, in size, bounds all powers of the matrix.
+    # The largest sum of absolute values in a row is a norm. It bounds the norms of the powers.
     bound = op.ReduceMax(op.ReduceSum(op.Abs(wide), ints(-1), keepdims=1), ints(-2), keepdims=1)
     scale = _constant(np.array(1.0), wide)
     two = _constant(np.array(2.0), wide)
@@ -233,14 +241,14 @@ def _inverse(x: Any) -> Any:
 
 
 def _no_fault(x: Any) -> Any:
-    """Return PyTorch's code for a success for each matrix."""
+    """Return, for each matrix, the code by which PyTorch reports success."""
     return op.ConstantOfShape(
         op.Shape(x, end=-2), value=numpy_helper.from_array(np.zeros(1, np.int32))
     )
 
 
 def _diagonal(x: Any) -> Any:
-    """Return whether each element of a matrix is on its diagonal."""
+    """Return, for each element of a matrix, whether it is on the diagonal."""
     rows, columns = fixed_sizes(x.shape, [-2, -1])
     return op.Constant(value=numpy_helper.from_array(np.eye(rows, columns, dtype=bool)))
 

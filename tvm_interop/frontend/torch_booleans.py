@@ -1,4 +1,4 @@
-"""Booleans in conversions of PyTorch's operators that ONNX has for numbers only."""
+"""Helps to convert PyTorch's operators on booleans that ONNX defines only for numbers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from onnxscript import opset18 as op
 
 
 def as_numbers(x: Any, dtype: Any) -> Any:
-    """Return `x`, whose elements have the type `dtype`, with int32 numbers for booleans."""
+    """Return `x`, whose elements have the type `dtype`; if these are booleans, convert them to
+    int32.
+    """
     return op.Cast(x, to=TensorProto.INT32) if dtype == TensorProto.BOOL else x
 
 
 def type_of_numbers(dtype: Any) -> Any:
-    """Return the type of `as_numbers`."""
+    """Return the type of the elements that `as_numbers` returns."""
     return type(dtype)(TensorProto.INT32) if dtype == TensorProto.BOOL else dtype
 
 
 def as_given(result: Any, dtype: Any) -> Any:
-    """Return a result that was computed from `as_numbers`, with booleans for booleans."""
+    """Convert a result that was computed from `as_numbers` back to booleans, if `dtype` is
+    boolean.
+    """
     return op.Cast(result, to=TensorProto.BOOL) if dtype == TensorProto.BOOL else result

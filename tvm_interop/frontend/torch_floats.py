@@ -1,6 +1,7 @@
-"""Conversions to ONNX of PyTorch's operators on the bits of float32 numbers.
+"""Converts to ONNX PyTorch's operators that depend on the exact bits of float32 numbers.
 
-They are computed in float64, in which all float32 numbers and their steps are exact.
+These operators are computed in float64. It represents all float32 numbers, and the differences of
+neighbouring ones, exactly.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from onnxscript import opset18 as op
 
 _LOWEST = -200
 _HIGHEST = 200
-"""Bounds of the exponents in the table of powers of two."""
+"""The smallest and the largest exponent in the table of powers of two."""
 
 _FRACTION_BITS = 24
 _LOWEST_STEP = -149
@@ -35,13 +36,13 @@ def fraction_and_exponent(x: Any) -> Any:
 
 
 def next_after(x: Any, y: Any) -> Any:
-    """Convert `nextafter`: the next float32 number from `x` on in the direction of `y`."""
+    """Convert `nextafter`: the float32 number that follows `x` in the direction of `y`."""
     start, goal = _in_float64(x, "nextafter"), _in_float64(y, "nextafter")
     exponent = _exponent(start)
     zero, half = float64(0), float64(0.5)
     is_upward = op.Less(start, goal)
     fraction = op.Mul(start, _power_of_two(op.Neg(exponent)))
-    # Below a power of two, the steps are half as large as above it.
+    # Just below a power of two, neighbouring numbers are half as far apart as above it.
     is_narrow = op.And(
         op.Equal(op.Abs(fraction), half), op.Xor(op.Less(start, zero), op.Not(is_upward))
     )
@@ -69,10 +70,11 @@ def _in_float64(x: Any, name: str) -> Any:
 
 
 def _exponent(x: Any) -> Any:
-    """Return the exponents of `frexp`; any number for zeros and for what is not a number."""
+    """Return the exponents of `frexp`. For 0, infinity and NaN the result has no meaning."""
     size = op.Where(_is_nonzero_number(x), op.Abs(x), float64(1))
     rough = op.Cast(op.Floor(op.Mul(op.Log(size), float64(1 / math.log(2)))), to=TensorProto.INT64)
-    # The logarithm of a power of two may be rounded down or up.
+    # Near a power of two, a rounding error of the logarithm may change the result by 1. The lines
+    # below correct this.
     one = op.Constant(value_int=1)
     fraction = op.Mul(size, _power_of_two(op.Neg(rough)))
     rough = op.Where(op.Less(fraction, float64(1)), op.Sub(rough, one), rough)

@@ -1,4 +1,4 @@
-"""Conversions to ONNX that PyTorch's exporter lacks or gets wrong. They need the extra `torch`."""
+"""Converts to ONNX the PyTorch operators that PyTorch's exporter lacks or gets wrong."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from .torch_booleans import as_given, as_numbers
 from .torch_shapes import fixed_sizes, ints
 
 _EUCLID_STEPS = {8: 12, 16: 23, 32: 46, 64: 92}
-"""The most steps of Euclid's algorithm by the number of bits. Neighbouring Fibonacci numbers take
-the most."""
+"""The largest number of steps of Euclid's algorithm, by the number of bits of an integer.
+Neighbouring Fibonacci numbers take the most steps.
+"""
 
 _ANTIALIASED: Mapping[str, Any] = {"antialias": 1, "cubic_coeff_a": -0.5, "exclude_outside": 1}
-"""Attributes of ONNX's `Resize` for PyTorch's resizing with antialiasing."""
+"""The attributes that ONNX's `Resize` needs for PyTorch's resizing with antialiasing."""
 
 
 def translations() -> Mapping[Any, Callable[..., Any]]:
-    """Return the conversions by PyTorch's operator, for `custom_translation_table`."""
+    """Return the exporter's `custom_translation_table`: the conversion of each operator."""
     aten, prims = torch.ops.aten, torch.ops.prims
     resized = {
         aten.upsample_linear1d.vec: partial(_resized, "linear"),
@@ -110,7 +111,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _windows() -> dict[Any, Callable[..., Any]]:
-    """Return the conversions of windows of signals."""
+    """Return the conversions of window functions, such as `hann_window`."""
     return {
         getattr(packet, kind): partial(_window, getattr(torch, name))
         for name in (
@@ -123,13 +124,13 @@ def _windows() -> dict[Any, Callable[..., Any]]:
 
 
 def check_program(program: Any, origin: str) -> None:
-    """Refuse what PyTorch's exporter would convert without a word to something else.
+    """Refuse a program that PyTorch's exporter would convert wrongly, without an error.
 
     Raises
     ------
     UnsupportedModelError
-        The program returns something else than tensors, or the exporter would leave out an argument
-        of an operator. The message names the node.
+        The program returns something that is not a tensor, or the exporter would convert a node
+        wrongly. The message names the node.
     """
     for output in program.graph_signature.user_outputs:
         if output is not None and not isinstance(output, str):
@@ -144,7 +145,7 @@ def check_program(program: Any, origin: str) -> None:
 
 
 def _fault(node: Any) -> str | None:
-    """Say why a node would be converted to something else; None if it would not."""
+    """Say why a node would be converted wrongly; return None if it would be converted correctly."""
     aten = torch.ops.aten
     name = str(node.target)
     given = dict(enumerate(node.args))
@@ -157,7 +158,9 @@ def _fault(node: Any) -> str | None:
     elif name.startswith("aten.adaptive_max_pool"):
         parts = [user for user in node.users if user.target is operator.getitem and user.users]
         if any(part.args[1] == 1 for part in parts):
-            return "returns the places of maxima, which are not converted: return the maxima only"
+            return (
+                "returns the positions of maxima, which are not converted: return only the maxima"
+            )
     elif name.endswith("2d_aa.vec"):
         if given.get(2):
             return (
@@ -188,7 +191,9 @@ def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
 
 
 def _copied(x: Any, source: Any, non_blocking: bool = False) -> Any:
-    """Convert `copy`. The exporter's own form does not repeat `source` to the shape of `x`."""
+    """Convert `copy`. The exporter's own conversion does not broadcast `source` to the shape of
+    `x`.
+    """
     del non_blocking
     result = op.CastLike(source, x)
     is_same = tuple(source.shape) == tuple(x.shape)
@@ -205,7 +210,7 @@ def _sign(x: Any) -> Any:
 
 
 def _hypot(x: Any, y: Any) -> Any:
-    """Convert `hypot`. The larger side is taken out of the root, so that no square overflows."""
+    """Convert `hypot`. The larger number is taken out of the root, so that no square overflows."""
     sides = op.Abs(x), op.Abs(y)
     larger, smaller = op.Max(*sides), op.Min(*sides)
     one = op.CastLike(op.Constant(value_float=1.0), x)
@@ -234,8 +239,8 @@ def _atan2(y: Any, x: Any) -> Any:
 def _log1p(x: Any) -> Any:
     """Convert `log1p`. The exporter's own formula rounds `1 + x` and gives 0 for a small x.
 
-    The quotient corrects the rounding (Higham, "Accuracy and Stability of Numerical Algorithms",
-    2nd edition, problem 1.5).
+    A quotient corrects the rounding error of `1 + x` (Higham, "Accuracy and Stability of Numerical
+    Algorithms", 2nd edition, problem 1.5).
     """
     one = op.CastLike(op.Constant(value_float=1.0), x)
     sum_ = op.Add(x, one)
@@ -248,7 +253,8 @@ def _log1p(x: Any) -> Any:
 def _expm1(x: Any) -> Any:
     """Convert `expm1`. The exporter's own formula gives 0 for a small x.
 
-    The quotient corrects the rounding of the exponential (Higham, as in `_log1p`, section 1.14.1).
+    A quotient corrects the rounding error of the exponential (section 1.14.1 of Higham's book, see
+    `_log1p`).
     """
     one = op.CastLike(op.Constant(value_float=1.0), x)
     power = op.Exp(x)
@@ -267,13 +273,13 @@ def _masked_select(x: Any, mask: Any) -> Any:
 
 
 def _cdist(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
-    """Convert `cdist`: the p-norms of the differences of all rows of `x` and all rows of `y`."""
+    """Convert `cdist`: the p-norm of the difference of each row of `x` and each row of `y`."""
     del mode
     return _norms(op.Sub(op.Unsqueeze(x, ints(-2)), op.Unsqueeze(y, ints(-3))), p)
 
 
 def _pdist(x: Any, p: float = 2.0) -> Any:
-    """Convert `pdist`: the p-norms of the differences of each two rows of `x`."""
+    """Convert `pdist`: the p-norm of the difference of each pair of rows of `x`."""
     (count,) = fixed_sizes(x.shape, [0])
     pairs = np.triu_indices(count, 1)
     first, second = (op.Gather(x, op.Constant(value_ints=each.tolist())) for each in pairs)
@@ -299,7 +305,9 @@ def _norms(differences: Any, p: float) -> Any:
 
 
 def _gcd(x: Any, y: Any) -> Any:
-    """Convert `gcd`, by as many steps of Euclid's algorithm as the largest numbers take."""
+    """Convert `gcd`, by the number of steps of Euclid's algorithm that any integers of the type
+    need.
+    """
     zero, one = (op.CastLike(op.Constant(value_int=value), x) for value in (0, 1))
     zeros = op.Mul(op.Add(x, y), zero)
     larger, smaller = op.Add(op.Abs(x), zeros), op.Add(op.Abs(y), zeros)
@@ -312,7 +320,7 @@ def _gcd(x: Any, y: Any) -> Any:
 
 
 def _sign_bit(x: Any) -> Any:
-    """Convert `signbit`, which is true for the negative zero too."""
+    """Convert `signbit`, which is true for negative zero too."""
     wide = op.Cast(x, to=TensorProto.FLOAT)
     zero = op.Constant(value_float=0.0)
     is_negative_zero = op.And(op.Equal(wide, zero), op.Less(op.Reciprocal(wide), zero))
@@ -320,14 +328,16 @@ def _sign_bit(x: Any) -> Any:
 
 
 def _of_numbers(compare: Any, x: Any, y: Any) -> Any:
-    """Compare; where one of the two is not a number, the result is the other one."""
+    """Return `compare(x, y)`, but where one of the two is NaN, return the other one."""
     if not x.dtype.is_floating_point():
         return compare(x, y)
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, compare(x, y)))
 
 
 def _window(window: Callable[..., torch.Tensor], *given: Any, dtype: int = -1, **_: Any) -> Any:
-    """Convert a window by its numbers. ONNX's operators lack some and differ in a coefficient."""
+    """Convert a window function to a constant. ONNX lacks some windows, and has another coefficient
+    in others.
+    """
     numbers = op.Constant(value=numpy_helper.from_array(window(*given).numpy()))
     return numbers if dtype == -1 else op.Cast(numbers, to=dtype)
 
@@ -342,13 +352,15 @@ def _resized(
 ) -> Any:
     """Convert `interpolate`; `options` are attributes of ONNX's `Resize`.
 
-    With `align_corners`, PyTorch's positions come from the whole size of the result, and ONNX's
-    come from the scale. So the size is computed here, in float64 as PyTorch does.
+    With `align_corners`, PyTorch computes positions from the size of the result, which is a whole
+    number. ONNX computes them from the scale. So this function computes the size, in float64 as
+    PyTorch does, and gives it to `Resize`.
     """
     form = {
         "mode": mode,
         "cubic_coeff_a": -0.75,
-        # For a result of one element, `pytorch_half_pixel` takes the first, and PyTorch does not.
+        # `pytorch_half_pixel` is not used: if the result has one element, it returns the first
+        # element, and PyTorch does not.
         "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
         **options,
     }
@@ -367,7 +379,9 @@ def _resized(
 
 
 def _in_cells(reduce: Any, x: Any, output_size: Sequence[int]) -> Any:
-    """Reduce each cell of a grid, which covers the last dimensions, by one dimension at a time."""
+    """Divide the last dimensions into a grid of cells, and reduce each cell, one dimension at a
+    time.
+    """
     shape = x.shape
     for axis, count in zip(range(-len(output_size), 0), output_size, strict=True):
         if count == 1:
@@ -381,12 +395,14 @@ def _in_cells(reduce: Any, x: Any, output_size: Sequence[int]) -> Any:
 
 
 def _adaptive_max_pool(x: Any, output_size: Sequence[int]) -> Any:
-    """Convert the maxima. `check_program` refuses a program that uses their places."""
+    """Convert the maxima. `check_program` refuses a program that uses their positions."""
     return _in_cells(op.ReduceMax, x, output_size), op.Constant(value_int=0)
 
 
 def _cumprod(x: Any, dim: int, dtype: int = -1) -> Any:
-    """Convert `cumprod`, by doubling: each step joins the products of neighbouring parts."""
+    """Convert `cumprod`. Each step multiplies by the products further left, which doubles their
+    length.
+    """
     rank = len(x.shape)
     size = fixed_sizes(x.shape, [dim])[0] if rank else 1
     pads = [0] * (2 * rank)

@@ -1,7 +1,7 @@
 """Optimises programs that PyTorch's exporter converted to ONNX.
 
-The exporter's own optimiser takes numbers for 0 or 1 that are only close to them. It removes the
-addition of 1e-9, which keeps a divisor from being 0.
+The exporter's own optimiser treats numbers that are close to 0 or 1 as 0 or 1. So it would remove
+the addition of 1e-9, which keeps a divisor from being 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _ROUNDS = 2
 
 
 def optimise(model: Any) -> None:
-    """Optimise a model in place, as onnxscript's `optimize_ir` does, but exactly."""
+    """Optimise a model in place like onnxscript's `optimize_ir`, but treat only 0 and 1 as 0
+    and 1.
+    """
     common.InlinePass()(model)
     rules = list(_rules())
     for _ in range(_ROUNDS):
@@ -35,7 +37,7 @@ def optimise(model: Any) -> None:
 
 
 def _rules() -> Iterator[RewriteRule]:
-    """Give onnxscript's rules, with exact ones for those that remove an operator with a number."""
+    """Give onnxscript's rules. Rules for operators such as `x + 0` are replaced by exact ones."""
     yield from _rule(lambda op, x, number: op.Add(x, number), 0).commute()
     yield from _rule(lambda op, x, number: op.Mul(x, number), 1).commute()
     yield _rule(lambda op, x, number: op.Sub(x, number), 0)
@@ -49,7 +51,8 @@ def _rule(pattern: Callable[..., Any], wanted: int) -> RewriteRule:
     def is_wanted(context: Any, x: Any, number: Any) -> bool:
         del context, x
         given = number.const_value
-        # A constant with dimensions may give its shape to the result.
+        # A constant with dimensions may determine the shape of the result, so only scalars are
+        # accepted.
         return given is not None and not len(given.shape) and given.numpy().item() == wanted
 
     def unchanged(op: Any, x: Any, number: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Conversions to ONNX of PyTorch's operators that sort, search and choose by order."""
+"""Converts to ONNX PyTorch's operators that sort, search, or select elements by their order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .torch_shapes import fixed_sizes, ints
 
 
 def sort(x: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
-    """Convert `sort`. Of equal elements, ONNX's `TopK` takes the one with the lower index first."""
+    """Convert `sort` to ONNX's `TopK`, which keeps the order of equal elements."""
     del stable
     if not len(x.shape):
         return op.Identity(x), op.Constant(value_int=0)
@@ -36,7 +36,7 @@ def top_k(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = Tr
 
 
 def kth_value(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """Convert `kthvalue`. PyTorch, too, takes NaN for larger than all numbers."""
+    """Convert `kthvalue`. In PyTorch, as in ONNX, NaN is larger than all numbers."""
     if not len(x.shape):
         return op.Identity(x), op.Constant(value_int=0)
     return _kth_of(x, k, dim, keepdim)
@@ -100,7 +100,7 @@ def nan_median(x: Any) -> Any:
 
 
 def mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
-    """Convert `mode`: the smallest of the most frequent elements, and the last place of it.
+    """Convert `mode`: the smallest of the most frequent elements, and its last position.
 
     Each element is compared with all others of its row.
     """
@@ -114,7 +114,7 @@ def mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     same = op.Equal(op.Unsqueeze(rows, ints(-1)), op.Unsqueeze(rows, ints(-2)))
     counts = op.ReduceSum(op.Cast(same, to=TensorProto.INT32), last, keepdims=0)
     is_most = op.Equal(counts, op.ReduceMax(counts, last, keepdims=1))
-    # NaN differs from itself, so it is chosen only where there is nothing else.
+    # NaN differs from itself, so its frequency is 0. It is chosen only if a row has nothing else.
     value = op.ReduceMin(
         op.Where(is_most, rows, op.ReduceMax(_without_nan(rows, x.dtype), last, keepdims=1)),
         last,
@@ -133,17 +133,17 @@ def mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _without_nan(x: Any, dtype: Any) -> Any:
-    """Return `x` with minus infinity for NaN."""
+    """Return `x` with minus infinity in place of NaN."""
     if not dtype.is_floating_point():
         return x
     return op.Where(op.IsNaN(x), op.CastLike(op.Constant(value_float=-math.inf), x), x)
 
 
 def cumulative_extreme(is_after: Any, x: Any, dim: int) -> Any:
-    """Convert `cummax` or `cummin`, by doubling.
+    """Convert `cummax` or `cummin`, in steps over ranges whose length doubles.
 
-    Each step combines, for each element, the extremes of two neighbouring parts. Of equal elements,
-    the last one counts, and so does the last NaN.
+    Each step combines, for each element, the extremes of two neighbouring ranges. The position is
+    that of the last of equal elements, or of the last NaN.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def cumulative_extreme(is_after: Any, x: Any, dim: int) -> Any:
     places = op.Expand(op.Reshape(op.Constant(value_ints=range(size)), ints(*shape)), op.Shape(x))
 
     def part(of: Any, begin: int, end: int) -> Any:
-        # Without the step, onnxscript joins two slices to a `Split` of wrong sizes.
+        # Without an explicit step, onnxscript would merge two slices into a `Split` of wrong sizes.
         return op.Slice(of, ints(begin), ints(end), ints(dim), ints(1))
 
     for step in itertools.takewhile(lambda n: n < size, (1 << i for i in itertools.count())):
@@ -181,11 +181,11 @@ def search_sorted(
     side: str | None = None,
     sorter: Any = None,
 ) -> Any:
-    """Convert `searchsorted`: the count of elements before each value in its ordered row."""
+    """Convert `searchsorted`: the number of elements before each value in its sorted row."""
     of_rows = len(ordered.shape) > 1
     if sorter is not None:
         ordered = op.GatherElements(ordered, sorter, axis=-1)
-    if not hasattr(values, "shape"):  # A number, and not a tensor.
+    if not hasattr(values, "shape"):  # The value is a number, not a tensor.
         each = op.CastLike(op.Constant(value_float=float(values)), ordered)
     else:
         each = op.Unsqueeze(values, ints(-1)) if len(values.shape) else values

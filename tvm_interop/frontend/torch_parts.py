@@ -1,4 +1,4 @@
-"""Replaces operators of a program that PyTorch can only convert to ONNX in smaller parts."""
+"""Decomposes operators that PyTorch's exporter cannot convert to ONNX directly."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ _ATEN = torch.ops.aten
 
 
 def spelled_out(program: Any) -> Any:
-    """Return the program with the operators in it that PyTorch can only convert in smaller parts.
+    """Return the program, with operators that the exporter cannot convert replaced by simpler ones.
 
-    These are attention of other than four dimensions, LSTMs with projections, linear algebra with a
-    check for errors, shifts by a tensor, some operators of complex numbers, and `clamp` and
-    `arange` of both integers and floats. Other programs are returned unchanged.
+    This concerns attention of other than four dimensions, LSTMs with projections, and linear
+    algebra with a check for errors. It also concerns shifts by a tensor, some operators on complex
+    numbers, and `clamp` and `arange` of both integers and floats. A program without such operators
+    is returned unchanged.
     """
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     found = {node.target for node in nodes if _in_parts(node)}
@@ -43,9 +44,9 @@ _SHIFTS = {
 
 
 def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
-    """Return decompositions that change operators of complex numbers only.
+    """Return decompositions that change operators only where they work on complex numbers.
 
-    They compute with the real and the imaginary parts.
+    The decompositions compute with real and imaginary parts.
     """
 
     def filled(value: float) -> Callable[..., Any]:
@@ -111,7 +112,7 @@ _BY_PARTS = (
     _ATEN.expand.default, _ATEN.select.int, _ATEN.select_scatter.default,
     _ATEN.slice_scatter.default, _ATEN.squeeze.dims, _ATEN.unsqueeze.default,
 )  # fmt: skip
-"""Operators that change the real and the imaginary parts alike."""
+"""Operators that treat the real and the imaginary parts in the same way."""
 
 
 _COMPLEX = frozenset(
@@ -140,7 +141,7 @@ _OF_BOTH = frozenset(
         _ATEN.clamp.default, _ATEN.clip.default,
     }
 )  # fmt: skip
-"""Operators that PyTorch's exporter gets wrong if some of their numbers are integers."""
+"""Operators that PyTorch's exporter converts wrongly if some of their arguments are integers."""
 
 
 def _is_mixed(node: Any) -> bool:

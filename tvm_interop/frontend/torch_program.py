@@ -1,8 +1,9 @@
 """Converts programs of `torch.export` to ONNX models, by PyTorch's own exporter.
 
-It needs the extra `torch`. PyTorch's developers test their exporter against PyTorch, operator by
-operator, and everything that this package does with ONNX models then works for programs too.
-What the exporter lacks is in `torch_operators.py` and `torch_parts.py`.
+The module needs the extra `torch`. It uses PyTorch's exporter, because PyTorch's developers test it
+against PyTorch, operator by operator. After the conversion, everything that this package does with
+ONNX models works for programs too. Operators that the exporter does not convert are handled in
+`torch_operators.py` and `torch_parts.py`.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ SUFFIX = ".pt2"
 """The file name suffix of programs that `torch.export.save` wrote."""
 
 _MOST_BYTES = 1 << 30
-"""Programs with more bytes of weights become files, because protobuf writes at most 2 GiB."""
+"""A program with more bytes of weights becomes a file, because protobuf writes at most 2 GiB."""
 
 _MOST_KEPT = 1 << 28
-"""A larger model in memory is not kept for the next call."""
+"""A model in memory with more bytes than this is not kept for the next call."""
 _kept: dict[ProgramFile, Any] = {}
 """The ONNX model of the last file that was converted.
 
-A command reads a file several times: first for the names of its dimensions.
+It is kept because a command reads a file several times, for example first for the names of its
+dimensions.
 """
 
 _TYPES = {
@@ -100,7 +102,9 @@ def as_onnx(model: Any) -> Any:
 
 
 class ProgramFile(NamedTuple):
-    """A file that `torch.export.save` wrote: its path, its time of change and its size."""
+    """A file that `torch.export.save` wrote: its path, its size, and the time of its last
+    change.
+    """
 
     path: str
     changed_ns: int
@@ -110,11 +114,11 @@ class ProgramFile(NamedTuple):
 class ConvertedProgram(NamedTuple):
     """An ONNX model and the program of `torch.export` that it was converted from.
 
-    `compile` takes it in place of a program, which is then not converted again.
+    `compile` accepts it in place of a program, and then does not convert the program again.
 
     Attributes
     ----------
-    onnx: what `as_onnx` returns.
+    onnx: the result of `as_onnx`: the ONNX model, or its path.
     program: the program, or its file, which `program_of` reads; None if `onnx` was not converted.
     """
 
@@ -123,7 +127,7 @@ class ConvertedProgram(NamedTuple):
 
 
 def converted(model: Any) -> ConvertedProgram:
-    """Convert a model as `as_onnx` does, and remember the program.
+    """Convert a model as `as_onnx` does, and keep the program with the result.
 
     Raises
     ------
@@ -187,10 +191,11 @@ def _loaded(path: str) -> Any:
 
 
 def _forget_ranges_of_sums(program: Any) -> None:
-    """Remove from a loaded program the ranges of sums, which the saved program did not have.
+    """Remove the ranges of sums from a loaded program. The saved program did not have them.
 
-    Loading adds a range for each dimension such as `past + 1` to the ranges of symbols. Then
-    PyTorch 2.13 refuses to decompose the program, because this dimension is not a symbol.
+    When PyTorch loads a program, it adds a range for each dimension such as `past + 1` to the
+    ranges of symbols. PyTorch 2.13 then refuses to decompose the program, because a sum is not a
+    symbol.
     """
     for node in program.graph.nodes:
         mode = getattr(node.meta.get("val"), "fake_mode", None)
@@ -209,7 +214,8 @@ def _converted(program: Any, origin: str) -> Any:
     sizes = size_conditions(program, origin)
     check_program(program, origin)
     try:
-        # With gradients, attention may get other strides than the exported program views.
+        # If gradients were on, attention might return a tensor with strides that the program's
+        # views do not expect.
         with _hushed(), torch.no_grad():
             result = torch.onnx.export(
                 spelled_out(program),
@@ -241,7 +247,9 @@ def _converted(program: Any, origin: str) -> Any:
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """Hide what the exporter writes about itself. Users cannot do anything about it."""
+    """Hide the exporter's messages about its own work, because users cannot do anything about
+    them.
+    """
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -254,7 +262,7 @@ def _hushed() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the innermost cause of the exporter's error, and the node that it is about."""
+    """Return the innermost cause of the exporter's error, and the node that failed."""
     nodes = []
     while isinstance(error.__cause__, Exception):
         nodes += re.findall(r"Error when translating node %(\S+) .*?target=([\w.]+)\]", str(error))
@@ -271,7 +279,9 @@ def _reason(error: Exception) -> str:
 
 
 def _check_state(program: Any, origin: str) -> None:
-    """Refuse a program that changes its buffers, since a compiled model keeps no state."""
+    """Refuse a program that changes its buffers, since a compiled model keeps no state between
+    runs.
+    """
     changed = sorted(program.graph_signature.buffers_to_mutate.values())
     if changed:
         raise UnsupportedModelError(
@@ -282,10 +292,10 @@ def _check_state(program: Any, origin: str) -> None:
 
 
 def _add_lost_constants(graph: Any) -> None:
-    """Add to the graph the constants that its nodes read and that are not in it.
+    """Add constants that nodes of the graph read but that the graph does not contain.
 
     The exporter names the bounds of a `Clip` after its input. If a tensor is clipped twice, the
-    second bounds take the place of the first ones in the graph.
+    second bounds replace the first bounds in the graph.
     """
     for node in graph.all_nodes():
         for value in node.inputs:
@@ -298,7 +308,9 @@ def _add_lost_constants(graph: Any) -> None:
 
 
 def _finish(model: onnx.ModelProto, program: Any, sizes: SizeConditions) -> None:
-    """Give a converted model the types and names of the program, and attach its sizes."""
+    """Set the types and names of the program in the converted model, and attach its size
+    conditions.
+    """
     _retype(model.graph, sizes)
     _rename(model.graph, program)
     attach(model, sizes)
@@ -307,8 +319,8 @@ def _finish(model: onnx.ModelProto, program: Any, sizes: SizeConditions) -> None
 def _retype(graph: onnx.GraphProto, sizes: SizeConditions) -> None:
     """Cast each output to the type that it has in the program.
 
-    PyTorch's exporter leaves some results in the type in which they are computed: a sum of float16
-    numbers stays float32.
+    PyTorch's exporter leaves some results in the type that they are computed in. For example, a sum
+    of float16 numbers stays float32.
     """
     for value, (dtype, _) in zip(graph.output, sizes.outputs, strict=False):
         own, wanted = value.type.tensor_type, _TYPES.get(dtype)
@@ -327,7 +339,8 @@ def _retype(graph: onnx.GraphProto, sizes: SizeConditions) -> None:
 def _rename(graph: onnx.GraphProto, program: Any) -> None:
     """Name the inputs as in the program, and nodes after the PyTorch modules around them.
 
-    The exporter renames an input that is also an output. Here the output gets another name.
+    If an input is also an output, the exporter renames the input. This function gives the input its
+    own name, and the output another one.
     """
     wanted = [name for name in input_names(program) if name is not None]
     new = {v.name: name for v, name in zip(graph.input, wanted, strict=False) if v.name != name}
@@ -343,7 +356,7 @@ def _rename(graph: onnx.GraphProto, program: Any) -> None:
 
 
 def _module_of(node: onnx.NodeProto) -> str:
-    """Return the name of the innermost module around a node; "" if there is none."""
+    """Return the name of the innermost module around a node; empty if there is none."""
     key = "pkg.torch.onnx.name_scopes"
     scopes = next((each.value for each in node.metadata_props if each.key == key), "[]")
     try:

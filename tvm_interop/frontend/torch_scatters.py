@@ -1,4 +1,4 @@
-"""Conversions to ONNX of PyTorch's operators that scatter elements by indices."""
+"""Converts to ONNX PyTorch's operators that scatter elements by indices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from .torch_booleans import as_given, as_numbers, type_of_numbers
 from .torch_shapes import ints
 
 _REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amin": "min", "amax": "max"}
-"""ONNX's names of PyTorch's reductions. Means are sums that are divided."""
+"""The ONNX name of each of PyTorch's reductions. A mean is computed as a sum, which is then
+divided.
+"""
 
 
 def scatter_reduced(
@@ -28,14 +30,14 @@ def scatter_reduced(
 
 
 def _cut(source: Any, index: Any) -> Any:
-    """Return the part of `source` that has an index. In ONNX, both have the same shape."""
+    """Cut `source` to the shape of `index`, since ONNX requires that both have the same shape."""
     if tuple(source.shape) == tuple(index.shape):
         return source
     return op.Slice(source, ints(*[0] * len(index.shape)), op.Shape(index))
 
 
 def _rows_reduced(dtype: Any, given: list[Any], dim: int, reduce: str, include_self: bool) -> Any:
-    """Convert `scatter_reduce` of tensors that have dimensions.
+    """Convert `scatter_reduce` of tensors with at least one dimension.
 
     Parameters
     ----------
@@ -52,7 +54,8 @@ def _reduced(dtype: Any, given: list[Any], dim: int, reduce: str, include_self: 
     x, index, source = given
     shape = op.Shape(index)
     if not include_self:
-        # Elements that others reach begin with the number that changes no result.
+        # Elements at the indices start with the number that does not change the result of the
+        # reduction.
         first = op.Expand(_constant(_neutral(reduce, dtype), dtype), shape)
         x = op.ScatterElements(x, index, first, axis=dim)
     result = op.ScatterElements(x, index, source, axis=dim, reduction=_REDUCTIONS[reduce])
@@ -103,7 +106,7 @@ def scatter_add(x: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
-    """Convert `put`, whose indices count the elements of the whole tensor."""
+    """Convert `put`, whose indices address elements of the flattened tensor."""
     rows, places, values = (op.Reshape(each, ints(-1)) for each in (x, index, source))
     kind = "add" if accumulate else "none"
     result = _scattered(x.dtype, rows, places, values, axis=0, reduction=kind)
@@ -111,7 +114,7 @@ def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 
 
 def _scattered(dtype: Any, x: Any, index: Any, source: Any, **attributes: Any) -> Any:
-    """Return `ScatterElements` of elements of the type `dtype`, which may be booleans."""
+    """Return the result of a `ScatterElements`. The type `dtype` of the elements may be boolean."""
     numbers = as_numbers(x, dtype), index, as_numbers(source, dtype)
     return as_given(op.ScatterElements(*numbers, **attributes), dtype)
 

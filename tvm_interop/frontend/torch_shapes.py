@@ -1,4 +1,4 @@
-"""Shapes and lists of integers in conversions of PyTorch's operators."""
+"""Helps to convert PyTorch's operators: constant lists of integers, and fixed sizes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from onnxscript import opset18 as op
 
 
 def ints(*values: int) -> Any:
-    """Return a constant tensor of one dimension."""
+    """Return a constant tensor of one dimension with these integers."""
     return op.Constant(value_ints=list(values))
 
 
 def fixed_sizes(shape: Sequence[Any], axes: Sequence[int]) -> list[int]:
-    """Return the sizes of these dimensions.
+    """Return the sizes of the dimensions `axes`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Conversions to ONNX of PyTorch's special functions, computed in float64."""
+"""Converts PyTorch's special functions to ONNX. They are computed in float64."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 """Coefficients of the asymptotic series of digamma (Abramowitz and Stegun, 6.3.18)."""
 
 _STEPS = 6
-"""The series of digamma is used from this number on."""
+"""From this number on, digamma is computed by its asymptotic series."""
 
 _ERF_INVERSE_NEAR = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
@@ -43,16 +43,17 @@ Source: Giles, "Approximating the erfinv function", GPU Computing Gems, 2011.
 
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
-"""Bernoulli's numbers B2, B4 and so on, which the series of polygamma has."""
+"""The Bernoulli numbers B2, B4 and so on, which occur in the series of polygamma."""
 
 _TERMS = 10
-"""So many terms of polygamma are added up before the series takes the rest."""
+"""The number of terms of polygamma that are added one by one. The asymptotic series gives the rest.
+"""
 
 _BESSEL_FAR = 20.0
-"""From this number on, Bessel functions are asymptotic series."""
+"""From this number on, Bessel functions are computed by their asymptotic series."""
 
 _BESSEL_TERMS = 42
-"""So many terms of the power series give float64's precision below `_BESSEL_FAR`."""
+"""The number of terms of the power series that gives float64's precision below `_BESSEL_FAR`."""
 
 _NDTRI_MIDDLE = (
     (
@@ -89,14 +90,14 @@ _NDTRI_FAR_TAIL = (
         2.89247864745380683936e-6, 6.79019408009981274425e-9,
     ),
 )  # fmt: skip
-"""Numerators and denominators of `normal_quantile` in its three parts, highest power first."""
+"""Numerators and denominators for the three ranges of `normal_quantile`, highest power first."""
 
 
 def log_gamma(x: Any) -> Any:
-    """Convert `lgamma`: by Lanczos's series, and by the reflection below one half."""
+    """Convert `lgamma`: by Lanczos's series, and below one half by the reflection formula."""
     wide = op.Cast(x, to=TensorProto.DOUBLE)
     below = op.Less(wide, float64(0.5))
-    # The series of 1 - z takes the place of the series of z.
+    # Below one half, the series is computed for 1 - z in place of z.
     reflected = op.Where(below, op.Sub(float64(1), wide), wide)
     rest = op.Sub(reflected, float64(1))
     total = float64(_LANCZOS[0])
@@ -105,7 +106,8 @@ def log_gamma(x: Any) -> Any:
     base = op.Add(rest, float64(7.5))
     power = op.Mul(op.Add(rest, float64(0.5)), op.Log(base))
     series = op.Add(op.Sub(power, base), op.Log(op.Mul(total, float64(math.sqrt(2 * math.pi)))))
-    # The sine of a whole multiple of pi would not be 0, so the rest of the division is taken.
+    # The computed sine of a whole multiple of pi is not exactly 0. So compute the sine of pi times
+    # the fractional part.
     part = op.Sub(wide, op.Floor(wide))
     sine = op.Abs(op.Sin(op.Mul(part, float64(math.pi))))
     below_half = op.Sub(op.Log(op.Div(float64(math.pi), sine)), series)
@@ -115,7 +117,9 @@ def log_gamma(x: Any) -> Any:
 
 
 def digamma(x: Any) -> Any:
-    """Convert `digamma`: by the recurrence to larger numbers, and the reflection below 0."""
+    """Convert `digamma`, by a series for large numbers and the recurrence formula for small ones.
+    Negative numbers use the reflection formula.
+    """
     wide = op.Cast(x, to=TensorProto.DOUBLE)
     zero, one = float64(0), float64(1)
     below = op.Less(wide, zero)
@@ -152,8 +156,8 @@ def erf_inverse(x: Any) -> Any:
 def polygamma(n: int, x: Any) -> Any:
     """Convert `polygamma`, the derivative of order `n` of digamma.
 
-    It is a sum of powers and an asymptotic series (Abramowitz and Stegun, 6.4.10 and 6.4.11). The
-    reflection 6.4.7 gives the values for negative numbers.
+    Polygamma is computed as a sum of powers plus an asymptotic series (Abramowitz and Stegun,
+    6.4.10 and 6.4.11). For negative numbers, the reflection formula 6.4.7 is used.
     """
     if n == 0:
         return digamma(x)
@@ -185,7 +189,7 @@ def polygamma(n: int, x: Any) -> Any:
 
 
 def _cotangent_derivative(n: int) -> list[int]:
-    """Return the polynomial of the cotangent that is its derivative of order `n`.
+    """Return the derivative of order `n` of the cotangent, as a polynomial of the cotangent.
 
     The coefficient of the highest power comes first.
     """
@@ -198,8 +202,8 @@ def _cotangent_derivative(n: int) -> list[int]:
 def bessel(order: int, is_scaled: bool, x: Any) -> Any:
     """Convert the modified Bessel functions of the first kind, `i0` and `i1`.
 
-    These are the power series and, for large numbers, the asymptotic one (Abramowitz and Stegun,
-    9.6.10 and 9.7.1).
+    Both functions are computed by their power series or, for large numbers, by their asymptotic
+    series (Abramowitz and Stegun, 9.6.10 and 9.7.1).
 
     Parameters
     ----------
@@ -253,7 +257,7 @@ def normal_quantile(x: Any) -> Any:
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
-    """Return the polynomial in `x`, whose coefficient of the highest power comes first."""
+    """Return the value of a polynomial at `x`. The coefficient of the highest power comes first."""
     result = float64(coefficients[0])
     for each in coefficients[1:]:
         result = op.Add(op.Mul(result, x), float64(each))
@@ -265,7 +269,7 @@ def _ratio(x: Any, given: tuple[Sequence[float], Sequence[float]]) -> Any:
 
 
 def _power(x: Any, exponent: int) -> Any:
-    """Return a power of `x` by multiplications."""
+    """Return a power of `x`, computed by multiplications."""
     if exponent == 1:
         return x
     root = _power(x, exponent // 2)

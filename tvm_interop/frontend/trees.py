@@ -1,8 +1,8 @@
 """Converts ensembles of decision trees, which scikit-learn, XGBoost and LightGBM export.
 
 Source: the definitions of `TreeEnsembleClassifier`, `TreeEnsembleRegressor` and `TreeEnsemble` in
-the ONNX specification, and onnxruntime's kernels where the specification leaves the results of two
-classes open.
+the ONNX specification. The specification does not fully define the results for two classes. For
+these, the source is onnxruntime's kernels.
 """
 
 from __future__ import annotations
@@ -30,27 +30,31 @@ _COMPARED = {
     "BRANCH_NEQ": operator.ne,
 }
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-"""How the trees' numbers become one; the attribute of `TreeEnsemble` has their indices."""
+"""The ways to combine the numbers of all trees. An attribute of `TreeEnsemble` is an index into
+them.
+"""
 _TRANSFORMS = {0: "NONE", 3: "SOFTMAX_ZERO"}
-"""The transforms for which onnxruntime and ONNX have the same numbers in `TreeEnsemble`."""
+"""The transforms of a `TreeEnsemble` whose code numbers mean the same in ONNX and onnxruntime."""
 _JOINED: dict[str, tuple[Callable[[Any, Any], Any], float]] = {
     "AVERAGE": (operator.add, 0.0),
     "SUM": (operator.add, 0.0),
     "MIN": (tirx.min, np.inf),
     "MAX": (tirx.max, -np.inf),
 }
-"""For each aggregate: how two numbers become one, and the number that changes no other."""
+"""For each value of `aggregate_function`: a function that combines two numbers, and its neutral
+number.
+"""
 
 
 def import_regressor(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return the sums, means, minima or maxima of the trees, shape (rows, targets).
+    """Return the sums, means, minima or maxima of the trees' numbers, shape (rows, targets).
 
     Raises
     ------
     UnsupportedModelError
-        The trees are damaged, or onnxruntime leaves out the transform of the results.
+        The trees are damaged, or the node has a transform that onnxruntime does not apply.
     """
     forest = forest_of_lists(attrs, "target", int(attrs.get("n_targets", 1)))
     aggregate = text_of(attrs.get("aggregate_function", b"SUM"))
@@ -89,7 +93,7 @@ def import_classifier(
     ------
     UnsupportedModelError
         The labels are strings, the trees are damaged, or onnxruntime adds the base values to other
-        scores than ONNX says.
+        scores than ONNX defines.
     """
     labels = labels_of(attrs)
     number, used = len(labels), np.unique(np.asarray(attrs.get("class_ids", ()), int))
@@ -110,7 +114,7 @@ def import_classifier(
         total = _joined(bb, inputs[0], forest, "SUM")
         if is_single:
             total = bb.emit(relax.op.strided_slice(total, [1], [0], [1]))
-        # A score that is never negative is taken for a probability.
+        # If no score can be negative, scores are treated as probabilities.
         is_share = is_positive and len(used) == 1
         scores = Scores(labels, transform, 0.5 if is_share else 0.0, adds_to_one=is_share)
         return scores.of_two(bb, _with_base(bb, total, base))
@@ -129,7 +133,9 @@ def _incomplete() -> UnsupportedModelError:
 
 
 def _with_counts(bb: relax.BlockBuilder, x: Any, forest: Forest) -> tuple[Any, Any]:
-    """Return the sums of the trees, and for each whether a leaf gave a number to it."""
+    """Return the sums of the trees' numbers, and for each sum whether a leaf gave a number for
+    it.
+    """
     number = forest.weights.shape[1]
     counted = np.concatenate([forest.weights, forest.given.astype(forest.weights.dtype)], 1)
     both = _joined(bb, x, forest._replace(weights=counted), "SUM")
@@ -143,7 +149,7 @@ def _with_counts(bb: relax.BlockBuilder, x: Any, forest: Forest) -> tuple[Any, A
 def _regression(
     bb: relax.BlockBuilder, x: Any, forest: Forest, aggregate: str, base: Numbers
 ) -> Any:
-    """Return what the trees give together, shape (rows, targets), in the type of the trees."""
+    """Return the combined numbers of all trees, shape (rows, targets), in the type of the trees."""
     if aggregate not in _JOINED:
         raise UnsupportedModelError(
             f"its `aggregate_function` is {aggregate}: only {', '.join(_JOINED)} are defined"
@@ -175,9 +181,9 @@ def _finished(bb: relax.BlockBuilder, total: Any, transform: str) -> Any:
 
 
 def _joined(bb: relax.BlockBuilder, x: Any, forest: Forest, aggregate: str) -> Any:
-    """Join the leaves that each row of `x` reaches, shape (rows, outputs).
+    """Return, for each row of `x`, the combined numbers of its leaves, shape (rows, outputs).
 
-    An output that no leaf gives a number to is 0.
+    An output is 0 if none of these leaves has a number for it.
     """
     shape = known_shape(x)
     if len(shape) == 1:
@@ -212,7 +218,7 @@ def _joined(bb: relax.BlockBuilder, x: Any, forest: Forest, aggregate: str) -> A
 def forest_kernel(
     shape: tuple[int, ...], forest: Forest, dtype: str, aggregate: str
 ) -> tirx.PrimFunc:
-    """Return a kernel that joins the leaves of all trees, whose loops are written by hand."""
+    """Return a kernel, with loops written by hand, that combines the leaves of all trees."""
     rows, outputs = shape[0], forest.weights.shape[1]
     data = tirx.decl_buffer(shape, dtype, "data")
     nodes = (len(forest.features),)

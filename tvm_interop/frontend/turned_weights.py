@@ -1,4 +1,4 @@
-"""Transposes large weights when they are read, so that memory never holds a weight twice.
+"""Transposes large weights as they are read, so that memory never holds a weight and its transpose.
 
 PyTorch exports a linear layer as a `Gemm` with `transB`, or as a `Transpose` and a `MatMul`. If the
 transpositions were folded only after the import, memory would hold every weight together with its
@@ -18,7 +18,7 @@ from ..models.external_weights import is_outside
 def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
     """Return the names of the matrices to transpose.
 
-    These matrices are stored outside the model's file. A single node reads such a matrix, and
+    A matrix is listed if it is stored outside the model's file, and if only one node reads it and
     transposes it.
     """
     outside = {
@@ -34,7 +34,7 @@ def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def turn_no_more(graph: onnx.GraphProto, weights: frozenset[str]) -> None:
-    """Stop the nodes of `graph` from transposing `weights`, which are transposed already."""
+    """Change the nodes of `graph` so that they no longer transpose `weights`, which already are."""
     for node in graph.node:
         if not weights.intersection(_turned_by(node)):
             continue
@@ -62,9 +62,9 @@ def _turned_by(node: onnx.NodeProto) -> list[str]:
 
 
 def _used(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the name of a tensor each time that a node uses it or the graph returns it.
+    """Yield the name of a tensor once for each node that uses it, and once if the graph returns it.
 
-    The nodes of subgraphs count too.
+    The nodes of subgraphs are included.
     """
     yield from (value.name for value in graph.output)
     for node in graph.node:

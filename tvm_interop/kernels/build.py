@@ -1,7 +1,7 @@
 """Compiles a program's kernels to a shared library.
 
-This module also hashes kernels. It finds the kernels that can be divided into shares, each of which
-computes a part of the output.
+The module also computes hashes of kernels. It finds the kernels that can be divided into shares,
+each of which computes a part of the output.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Count: TypeAlias = Callable[[int, int], None]
 """A progress callback: it is called with the amount that is done and the total amount."""
 
 _ELF_CLASS, _64_BITS = 4, 2
-"""The position of the byte in a library's file that says for how many bits the library is, and the
-value of this byte for 64 bits."""
+"""One byte of a library's file says whether the library is for 32 or for 64 bits. These two numbers
+are the position of this byte, and its value for 64 bits."""
 
 _ONLY_FOR_GPUS = ("s_tir.InjectPermutedLayout", "s_tir.InjectVirtualThread")
-"""TVM's passes for shared memory and virtual threads, which no kernel for a CPU has. Without them
-the same code is compiled in a few percent less time."""
+"""TVM's passes for shared memory and virtual threads, which kernels for a CPU never have. Compiling
+takes a few percent less time without these passes."""
 
 _TOGETHER = 4
 """Largest number of kernels in one object file; one thread compiles all kernels of a file."""
@@ -52,12 +52,13 @@ def build_kernels(
     """Compile `kernels` to the shared library `out_path`.
 
     `tvm.runtime.load_module` opens the library and gives each kernel by name. A kernel is a
-    function of its tensors, outputs last. The file appears complete or not at all.
+    function whose arguments are its tensors, outputs last. The file appears complete or not at all.
 
     Parameters
     ----------
     target: the target of all kernels that `others` does not name.
-    others: other targets of some kernels, by the kernels' names. The same machine runs all kernels.
+    others: the targets of kernels that are not for `target`, by the kernels' names. All kernels
+        must run on the same machine.
     count: called with the number of kernels that are compiled so far and with the number of all
         kernels. Several threads may call it.
     linker: the compiler that links the library; by default this machine's compiler.
@@ -66,7 +67,7 @@ def build_kernels(
     ------
     DeviceError
         There is no C++ compiler to link with, or TVM cannot compile for `target`. Or the kernels
-        need a function that the runtime library does not have.
+        call a function that the runtime library does not have.
     """
     linker = linker or find_linker()
     out = Path(out_path)
@@ -87,9 +88,11 @@ def build_kernels(
 
 
 def _check_imports(code: bytes) -> None:
-    """Raise DeviceError if the library needs a function that the runtime library does not have."""
+    """Raise DeviceError if the kernels call a function that the runtime library does not have."""
     if code[_ELF_CLASS] != _64_BITS:
-        return  # The runtime library is for 64 bits only, so other libraries are not checked.
+        # The runtime library exists for 64 bits only, so kernel libraries for 32 bits are not
+        # checked.
+        return
     unknown = _native.unknown_imports(code)
     if unknown:
         raise DeviceError(
@@ -107,8 +110,8 @@ def _compiled(
 ) -> list[str]:
     """Compile kernels to object files, a few in each, on as many threads as a model may run on.
 
-    Only the kernels' names and targets decide which kernels share a file, so each machine makes the
-    same files.
+    Only the kernels' names and targets decide which kernels go into one file, so each machine makes
+    the same files.
     """
     functions = sorted(kernels.functions_items(), key=lambda item: item[0].name_hint)
     by_target: dict[str, tuple[tvm.target.Target, list[Any]]] = {}
@@ -148,7 +151,7 @@ def _compiled(
 def _error_of(
     some: list[Any], target: tvm.target.Target, path: Path, error: Exception
 ) -> Exception:
-    """Return the error for kernels that do not compile together: it names the first at fault."""
+    """Return the error for kernels that TVM cannot compile. It names the first kernel at fault."""
     for var, function in some if len(some) > 1 else ():
         try:
             write_object(tvm.IRModule({var: function}), target, path)
@@ -210,10 +213,10 @@ def uses_parallel_loops(kernels: tvm.IRModule) -> dict[str, bool]:
 def divisible_kernels(kernels: tvm.IRModule) -> set[str]:
     """Names of the kernels that can be run in shares, each of which computes a part of the output.
 
-    Outside of parallel loops, such a kernel writes only to buffers that each call allocates for
-    itself, so each share fills them anew. Parallel loops write only outputs, which no other
-    statement reads. No parallel loop is inside another loop. Otherwise the next iteration of the
-    outer loop could read parts of the output that other shares compute.
+    A divisible kernel meets three conditions. Outside of parallel loops it writes only to buffers
+    that it allocates itself, so each share fills its own buffers. Parallel loops write only
+    outputs, which no other statement reads. No parallel loop is inside another loop, because the
+    next iteration of the outer loop could read parts of the output that other shares compute.
     """
     return {name for name, func in _functions(kernels) if _is_divisible(func)}
 

@@ -1,7 +1,7 @@
 """Compiles a program's kernels for NVIDIA GPUs with nvcc; neither a GPU nor its driver is needed.
 
-The library contains machine code for each requested architecture (a "fatbin"). Nothing is compiled
-when the library is loaded on one of these architectures.
+The library contains machine code for each requested architecture (a "fatbin"). So a GPU of one of
+these architectures loads the library without compiling anything.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ DEFAULT_ARCHS = ("sm_80", "sm_90")
 """Architectures that kernels are compiled for by default: A100 and H100."""
 
 _CREATE = "ffi.Module.create.cuda"
-"""The name of a function that TVM registers only if its own CUDA runtime is loaded."""
+"""The name of a function that exists only if TVM's own CUDA runtime is loaded."""
 _COMPILE = "tvm_callback_cuda_compile"
-"""The name of the function that TVM calls to compile CUDA source if its CUDA runtime is loaded."""
+"""If TVM's CUDA runtime is loaded, TVM calls the function of this name to compile CUDA source."""
 
 
 def cuda_target(archs: Sequence[str] = DEFAULT_ARCHS) -> Any:
@@ -77,14 +77,14 @@ def build_cuda_kernels(
 
     Parameters
     ----------
-    tell: called with the resources that the kernels need, read from their machine code and
-        launches.
+    tell: called with the resources that the kernels need. They are read from the kernels' machine
+        code and launches.
 
     Raises
     ------
     DeviceError
-        nvcc or the C++ compiler is missing, or one of them fails. Or `tell` is given, and the
-        machine code or a launch cannot be read.
+        nvcc or the C++ compiler is missing or fails. Or `tell` is given, and the machine code or a
+        launch cannot be read.
     """
     find_linker()
     _require_nvcc()
@@ -188,7 +188,7 @@ def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[list[bytes]]:
 
     Yields
     ------
-    The fatbins that TVM has had compiled so far.
+    A list of the fatbins that were compiled for TVM so far.
     """
     fatbins: list[bytes] = []
 
@@ -212,7 +212,7 @@ def _embed_binaries(module: Any, archs: Sequence[str]) -> list[bytes]:
 
     Returns
     -------
-    The fatbins that were compiled here.
+    The fatbins that this call has compiled.
     """
     if tvm_ffi.get_global_func(_CREATE, allow_missing=True) is not None:
         return []

@@ -1,8 +1,9 @@
 """Calls the C library for functions that TVM would compute by an imprecise formula, or not at all.
 
 TVM computes `tanh` as a quotient of differences of exponentials, and `atanh` as the logarithm of a
-quotient. Both formulas lose every digit near 0: at 1e-20 they give 0. This pass sees few calls of
-`tanh` of float32 and float16, because `vectorize_math` replaces most of these calls earlier.
+quotient. Both formulas lose every digit near 0: at 1e-20 they give 0. The pass `vectorize_math`
+runs earlier and replaces most calls of `tanh` of float32 and float16, so this pass sees few of
+them.
 
 TVM calls the C library for `cosh` and `sinh`, but fails if the call is in a vectorised loop.
 """

@@ -1,9 +1,9 @@
 """Checks each kernel against a reference before a model may use the kernel.
 
-Schedules, TVM's passes and LLVM have each compiled kernels wrongly, without an error. So every
-kernel runs on numbers at which kernels often fail. Its results are compared with a reference. NumPy
-evaluates the reference, or TVM compiles the reference with few optimisations. Fences lie around the
-kernel's tensors: memory pages that nobody may touch. They show whether the kernel touches other
+Faults in schedules, TVM's passes and LLVM have each made wrong kernels, without an error. So every
+kernel runs on numbers at which kernels often fail, and its results are compared with a reference.
+NumPy evaluates the reference, or TVM compiles it with few optimisations. Memory pages that nobody
+may access ("fences") lie around the kernel's tensors. They show whether the kernel accesses other
 memory.
 """
 
@@ -43,12 +43,12 @@ LONG = 20_000_000
 _LONGEST = 100_000_000
 """A kernel with more operations than this is tried only on `ordinary` numbers (see `edge_data`)."""
 _ON_THE_EDGE = 0.02
-"""The largest share of wrong elements in a result if the kernel rounds floats to integers.
+"""If the kernel rounds floats to integers, this fraction of a result's elements may be wrong.
 
-The last bit of a float near the middle of two integers decides to which integer it is rounded.
+A float near the middle between two integers may be rounded to either, as its last bit decides.
 """
 _PERTURBED = 3
-"""How often the reference runs again if a kernel's result differs from the reference's.
+"""How often the reference runs again if a kernel's result differs from the reference's result.
 
 The inputs of these runs differ in their last bits from the original inputs.
 """
@@ -72,7 +72,7 @@ class Checked:
         output.
     kinds: the kinds of numbers in `Traits.kinds` that the kernel is tried on; empty for all of
         them.
-    results: where the results of `reference` are remembered, if `reference` is a `NumpyKernel`.
+    results: keeps the results of `reference` for later checks, if it is a `NumpyKernel`.
     """
 
     name: str
@@ -88,9 +88,9 @@ class Checked:
 
 @runtime_checkable
 class RunsFenced(Protocol):
-    """A kernel, such as a library's, that has a method of its own to run between fences.
+    """A kernel, such as a library's kernel, that has its own method to run between fences.
 
-    A fence is a memory page that nobody may touch.
+    A fence is a memory page that nobody may access.
     """
 
     def run_fenced(
@@ -105,7 +105,7 @@ class RunsFenced(Protocol):
 
 
 class NotEvaluatedError(Exception):
-    """A defect in our code prevents the evaluation of a reference, so the kernel is not checked."""
+    """The kernel is not checked, because our code failed to evaluate its reference."""
 
 
 class Findings(NamedTuple):
@@ -126,18 +126,18 @@ def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findi
 
     A kernel is at fault if it
 
-    - touches memory other than its tensors, or writes to an input;
+    - accesses memory other than its tensors, or writes to an input;
     - traps on numbers on which the reference does not trap;
     - gives other results in shares, each of which computes a part of the output, than in one run;
     - gives results that differ from the reference's by more than the order of additions can
       explain;
     - gives NaN or infinity at other places than the reference.
 
-    Results that depend on the order of operations or on the processor are not compared: the results
-    of an overflow, of a conversion of a float to an integer type that cannot hold it, and of TVM's
-    own maximum on NaN. If one operand is NaN, the order of the operands decides whether that
-    maximum is NaN. The maxima of `lowering.extremes` always keep NaN. They do not use TVM's own
-    maximum, and are compared.
+    Results that depend on the order of operations or on the processor are not compared: an
+    overflow, a float converted to an integer type that cannot hold it, and TVM's own maximum on
+    NaN. If one operand is NaN, the order of the operands decides whether TVM's maximum is NaN.
+    Maxima that `lowering.extremes` makes do not use TVM's maximum. They always keep NaN, so they
+    are compared.
 
     Parameters
     ----------
@@ -195,7 +195,8 @@ def _fault(kernel: Checked) -> str | None:
             said, want = kernel.results.of(number, partial(run, kernel.reference, 0x00))
         else:
             said, want = run(kernel.reference, 0x00)
-        if said:  # The reference fails on these numbers, so the kernel is not tried on them.
+        # The reference is undefined on these numbers, so they test nothing.
+        if said:
             continue
         said, got = run(kernel.built, 0xFF)
         if said:
@@ -203,7 +204,7 @@ def _fault(kernel: Checked) -> str | None:
         if kernel.divisible and kind in ("ordinary", "small"):
             said, in_shares = run(kernel.built, 0x7F, SHARES)
             if said:
-                return f"a share of it {said}, on {kind} numbers"
+                return f"a share of the kernel {said}, on {kind} numbers"
             for i, (whole, parts) in enumerate(zip(got, in_shares, strict=True)):
                 if whole.tobytes() != parts.tobytes():
                     return f"output {i} differs between a run in shares and a run in one piece"
@@ -225,9 +226,9 @@ def _fault(kernel: Checked) -> str | None:
 
 
 def _kinds(traits: Traits, num_inputs: int) -> Iterator[tuple[Kind, ...]]:
-    """The kinds of numbers that each run uses: one kind for each input."""
+    """For each run, the kinds of numbers that it uses: one kind for each input."""
     if "denormal" in traits.kinds and num_inputs > 1:
-        # The product of two denormal numbers is always 0, so only one input is denormal here.
+        # The product of two denormal numbers is always 0, so only one input gets denormal numbers.
         ordinary: Kind = "ordinary"
         yield ("denormal", *(ordinary for _ in range(num_inputs - 1)))
     for kind in traits.kinds:
@@ -244,8 +245,8 @@ class _Run:
     ----------
     tensors: the inputs.
     outputs: shapes and data types of the results.
-    before_fence: whether a tensor's end, and not its start, lies at a fence (a memory page that
-        nobody may touch).
+    before_fence: whether a fence (a memory page that nobody may access) lies at the end of each
+        tensor. If not, a fence lies at its start.
     """
 
     tensors: Sequence[np.ndarray]
@@ -258,7 +259,7 @@ class _Run:
             try:
                 function(self.tensors, results)
             except UndefinedError:
-                return "is given what it is not made for", results
+                return "has no defined result for its inputs", results
             except Exception as error:  # A defect in our own code must not stop the compilation.
                 raise NotEvaluatedError(repr(error)) from error
             return "", results
@@ -269,7 +270,7 @@ class _Run:
             said = _native.run_fenced(
                 function, self.tensors, results, self.before_fence, fill, shares
             )
-        except Exception as error:  # A TVM kernel may raise any error if it refuses its data.
+        except Exception as error:  # A TVM kernel that refuses its data may raise any error.
             said = f"fails: {error}"
         return said, results
 
@@ -280,13 +281,13 @@ class Traits:
 
     Attributes
     ----------
-    operations: the kernel's floating-point operations, but at least four for each element of its
-        tensors, because the kernel must at least read and write the elements.
+    operations: the number of the kernel's floating-point operations, but at least four for each
+        element of its tensors, because the kernel also reads and writes the elements.
     below: the excluded upper bound of integers in the inputs, if the kernel may use them as indices
         or as shift counts; else None.
     rounds_to_integers: whether the kernel converts floats to integers.
-    is_made_by_hand: whether the kernel has loops of its own before it is scheduled, such as a loop
-        over a sequence. Large numbers and small differences may grow with each iteration.
+    is_made_by_hand: whether the kernel's loops are written by hand, such as a loop over a sequence.
+        Large numbers and small differences may grow with each iteration.
     has_extremes: whether the kernel has TVM's own maximum or minimum of floats, which may drop NaN.
     """
 
@@ -300,7 +301,8 @@ class Traits:
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of numbers on which the kernel is tried, in order."""
         if self.rounds_to_integers and self.below is not None:
-            # A rounded float may be an index, so large and special floats are not tried.
+            # The kernel may use a rounded float as an index, so it is not tried on large and
+            # special floats.
             return ("ordinary",)
         if self.is_made_by_hand:
             return ("small",) if self.operations > _LONGEST else ("small", "small")
@@ -312,7 +314,7 @@ class Traits:
         return (special, "denormal", "large", "ordinary")
 
     def terms(self, size: int) -> float:
-        """An estimate of how many terms are added up for each of `size` elements of a result."""
+        """An estimate of how many terms each element of a result with `size` elements adds up."""
         return max(self.operations / max(size, 1), 1.0)
 
 
@@ -321,7 +323,8 @@ def traits_of(function: tirx.PrimFunc) -> Traits:
     traits = Traits(operations_of(function))
     has_blocks = isinstance(function.body, s_tir.SBlockRealize)
     traits.is_made_by_hand = not has_blocks or SCHEDULED in (function.attrs or {})
-    if traits.is_made_by_hand:  # Any integer input may be an index; 0 is always valid.
+    # The kernel may use any integer input as an index, and 0 is always a valid index.
+    if traits.is_made_by_hand:
         traits.below = 1
 
     def index(source: Any, indices: Sequence[Any]) -> None:
@@ -355,7 +358,7 @@ def traits_of(function: tirx.PrimFunc) -> Traits:
 
 
 def operations_of(function: tirx.PrimFunc) -> int:
-    """A kernel's floating-point operations, but at least four for each element of its tensors."""
+    """The kernel's floating-point operations, or four per tensor element if that is more."""
     numbers = sum(math.prod(int(size) for size in param.shape) for param in function.params)
     return max(kernel_flops(function), 4 * numbers)
 
@@ -377,16 +380,16 @@ def _is_float_type(kind: Any) -> bool:
 class _Tolerance:
     """Decides whether a result is close enough to the reference's.
 
-    Rounding may change a result by a fraction of the output's largest number. The allowed fraction
-    grows with the square root of the number of terms in a sum. `moves_to` also allows for the
-    distance that the reference itself moves when the last bits of its inputs change.
+    A result may differ by a fraction of the output's largest number, because of rounding. This
+    fraction grows with the square root of the number of terms in a sum. `moves_to` also allows for
+    the change of the reference itself when the last bits of its inputs change.
 
     Attributes
     ----------
     want: the reference's result.
-    terms: how many numbers are added up for each element.
+    terms: how many numbers are added up for each element of the result.
     kind: the kind of numbers of the first input.
-    spare: the largest share of the elements that may have any value.
+    spare: the largest fraction of the elements that may have any value.
     """
 
     want: np.ndarray
@@ -405,7 +408,7 @@ class _Tolerance:
         """Allow for `_AS_FAR` times the distance between the reference's result and `other`.
 
         `other` is the reference's result on inputs that differ in their last bits. An integer
-        element that differs between the two may have any value.
+        element that differs between the two results may have any value.
         """
         if self._moved is None:
             self._moved = np.zeros(self.want.shape)
@@ -454,8 +457,8 @@ class _Tolerance:
     def _all_near(self, got: np.ndarray) -> bool:
         """Whether all elements are finite and close to the reference's.
 
-        The differences are rounded to float32, so those that are almost as large as allowed do not
-        count as near. The usual case takes a third of the time of the exact comparison.
+        The method takes a third of the time of the exact comparison. It rounds differences to
+        float32, so a difference that is almost as large as allowed does not pass.
         """
         scale = max(self.want.max(initial=0.0), -self.want.min(initial=0.0))
         far = np.subtract(self.want, got)
@@ -463,7 +466,7 @@ class _Tolerance:
         return bool(np.isfinite(scale) and most <= 0.99 * self._allowed(float(scale)))
 
     def _allowed(self, scale: float) -> float:
-        """The difference that rounding explains if the largest finite result is `scale`."""
+        """The largest difference by rounding if the largest finite result is `scale`."""
         info: Any = ml_dtypes.finfo(self.want.dtype)  # type: ignore[no-untyped-call]
         narrow = info.bits < 32
         part = float(info.eps) * ((8 if narrow else 64) + 8 * math.sqrt(self.terms))

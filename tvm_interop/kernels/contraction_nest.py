@@ -4,14 +4,14 @@ The loops first copy ("pack") each channel of the image with its padding into pl
 the rows and columns of a channel go to different planes by their remainders modulo the stride, so
 that the stride within a plane is one. All rows of a plane have the same width. A convolution then
 runs the same vector instructions at each pixel: output pixel `q` reads its inputs at `q + offset`
-of a plane. The offset depends only on the kernel's row and column, not on where rows end. The loops
-also compute the pixels between rows, and discard them. A 1x1 convolution of stride 1 without
-padding and a matrix product need no packing.
+of a plane. The offset depends only on the kernel's row and column, not on where rows end. Between
+two rows of the output lie pixels that do not belong to it. The loops compute these pixels too, and
+discard them. A 1x1 convolution of stride 1 without padding and a matrix product need no packing.
 
 A tile holds the sums of some output channels at some vectors of pixels. It stays in registers while
 all of its products are added up. The order of additions is the same as in the unscheduled loops:
-input channel, kernel row, kernel column. If LLVM compiles these loops and the unscheduled loops
-alike, the sums are equal bit for bit.
+input channel, kernel row, kernel column. If LLVM compiles an addition in the same way in both, the
+sums are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .contraction_pattern import Contraction, Epilogue
 from .dot_nest import dot_nest
 
 _LARGEST_UNROLLED = 160
-"""The largest number of vector multiply-adds that are unrolled. A larger number stays a loop."""
+"""A loop with at most this many vector multiply-adds is unrolled."""
 
 _MOST_PLANES_WRITTEN_OUT = 16
-"""The largest number of planes for which each plane is packed by loops of its own.
+"""Up to this number of planes, each plane is packed by its own loops.
 
-More planes are packed by one loop.
+If there are more planes, one loop packs them all.
 """
 
 _PARALLEL_PRODUCTS = 1 << 19
@@ -44,14 +44,14 @@ One thread takes some ten microseconds for this number of multiplications.
 """
 
 _PARALLEL_READS = 1 << 16
-"""The least number of elements of the larger factor for which the loops are divided, too.
+"""The loops are also divided between threads if the larger factor has at least this many elements.
 
-If the other factor has few rows, reading takes longer than multiplying. One thread takes ten to
-twenty microseconds to read this number of elements from memory.
+This limit is for products in which the other factor has few rows, so that reading takes longer than
+multiplying. One thread reads this number of elements from memory in ten to twenty microseconds.
 """
 
 _TILES_TO_SHARE = 4
-"""The number of tiles, or of groups, that is enough to keep several threads busy."""
+"""With this number of tiles or groups, there is enough work for several threads."""
 
 
 def contraction_nest(
@@ -59,7 +59,7 @@ def contraction_nest(
 ) -> tuple[tirx.Stmt, list[Any]]:
     """Loops that compute `op` and then `epilogue`.
 
-    Also returns the buffers to allocate around the loops.
+    The function also returns the buffers to allocate around the loops.
     """
     nest = _Nest(op, epilogue, registers)
     dots = dot_nest(op, epilogue, nest.lanes, nest.kind)
@@ -76,7 +76,8 @@ class _Nest:
         # The width of the rows of a packed plane, and the number of pixels that are computed.
         self._row = out_w + (kw - 1) * dw // sw
         self._pixels = (out_h - 1) * self._row + out_w
-        # Whether pixels are numbered as in the output, without extra pixels between rows.
+        # Whether pixels have the same numbers as in the output, which has no extra pixels between
+        # rows.
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
         vectors = -(-self._pixels // self.lanes)
@@ -99,7 +100,7 @@ class _Nest:
 
     @property
     def kind(self) -> tirx.ForKind:
-        """The kind of the outer loop."""
+        """The kind of the outer loop: parallel or serial."""
         op = self._op
         products = op.batch * op.groups * op.out_channels * op.in_channels * self._pixels
         products *= op.kernel[0] * op.kernel[1]
@@ -110,11 +111,11 @@ class _Nest:
     def build(self) -> tuple[tirx.Stmt, list[Any]]:
         """The loops, and the buffers to allocate around the loops."""
         op, kind = self._op, self.kind
-        # The outer loop goes over pixels or over channels. Over pixels, the image is read once, and
-        # the weight is read repeatedly from a cache. Over channels, the weight is read once, and
-        # the image repeatedly. The larger of image and weight should be read once. If one tile has
-        # all pixels, both are read once. In any case, the outer loop needs enough tiles for several
-        # threads.
+        # The outer loop goes over pixels or over channels. If it goes over pixels, the image is
+        # read once, and the weight is read repeatedly from a cache. If it goes over channels, the
+        # weight is read once and the image repeatedly. The larger of image and weight should be
+        # read only once. If one tile has all pixels, both are read once. In any case, the outer
+        # loop needs enough tiles for several threads.
         pixel_tiles, channel_tiles = (
             sum(part[1] for part in parts) for parts in (self._pixel_parts(), self._channel_parts())
         )
@@ -130,7 +131,7 @@ class _Nest:
         return loops.in_turn([self._pack(), *parts]), [self._packed]
 
     def _pack(self) -> tirx.Stmt:
-        """Copy the image into planes, whose rows have the width that an output row needs."""
+        """Copy the image into planes, with rows as wide as an output row needs."""
         op = self._op
         channels = op.groups * op.in_channels
 
@@ -138,8 +139,8 @@ class _Nest:
             n, c = (loops.index(0), i) if op.batch == 1 else (i // channels, i % channels)
             return self._pack_channel(n, c, (n, c))
 
-        # This loop is not divided between threads: each share of the kernel, which computes a part
-        # of the output, packs all images.
+        # The loop over images is not divided between threads. If several shares compute parts of
+        # the output, each share packs all images.
         return loops.loop(op.batch * channels, channel)
 
     def _by_groups(self, kind: tirx.ForKind) -> tirx.Stmt:
@@ -276,8 +277,8 @@ class _Nest:
         """One loop over the tiles of all groups of all images.
 
         The loop can be divided between threads, or between shares of the kernel. The last tile of
-        a group may be smaller than the others. The loop goes from group to group, so the shares get
-        about the same number of small tiles if there are several groups.
+        each group may be smaller. The loop goes from group to group, so each share gets about the
+        same number of small tiles.
         """
         first, *rest = parts
         tiles = sum(part[1] for part in parts)
@@ -337,8 +338,8 @@ class _Nest:
                     for j in range(tile.channels)
                 )
 
-            # A packed input has room for a whole vector after its last pixel. An input that is not
-            # packed has no such room, so the last pixels are computed by a shorter vector.
+            # After its last pixel, a packed input has space for a whole vector. An input that is
+            # not packed has no such space, so a shorter vector computes the last pixels.
             whole = tile.pixels // lanes if self._in_place else vectors
             parts = [loops.loop(whole, lambda v: vector(v * lanes, lanes), tirx.ForKind.UNROLLED)]
             if whole < vectors:
@@ -386,7 +387,9 @@ class _Nest:
         return tirx.BufferLoad(self._packed, indices)
 
     def _position(self, pixel: Any) -> tuple[Any, Any]:
-        """Row and column of a pixel number, if pixels are numbered as in the output."""
+        """The row and column of the pixel with a given number, if pixels are numbered as in the
+        output.
+        """
         if self._op.out_size[0] == 1:
             return loops.index(0), pixel
         return pixel // self._op.out_size[1], pixel % self._op.out_size[1]
@@ -394,8 +397,8 @@ class _Nest:
     def _finish_tile(self, tile: _Tile, sums: list[Any], scratch: Any) -> tirx.Stmt:
         """Store a tile's sums.
 
-        If consecutive pixels are consecutive in the output, the epilogue is applied and its results
-        are stored in the output. Otherwise the sums are stored in `scratch`.
+        If consecutive pixels are consecutive in the output, the epilogue is computed, and its
+        results go to the output. If not, the sums go to `scratch`, for a later epilogue.
         """
 
         def store(j: int, at: Any) -> tirx.Stmt:
@@ -458,7 +461,7 @@ class _Tile:
 
 
 def _remainders(kernel: int, dilation: int, stride: int) -> list[int]:
-    """The different remainders, modulo the stride, of the positions of weights along one axis."""
+    """The remainders, modulo the stride, that the positions of weights along one axis have."""
     return sorted({k * dilation % stride for k in range(kernel)})
 
 
@@ -469,9 +472,9 @@ def _inside(offset: int, size: int, stride: int, limit: int) -> tuple[int, int]:
 
 
 def _loop_kind(work: int) -> tirx.ForKind:
-    """The kind of a loop with `work` vector multiply-adds: unrolled, unless it is too long.
+    """The kind of a loop with `work` vector multiply-adds: unrolled if the loop is short enough.
 
-    TVM unrolls such a loop at the end of its passes. If the statements were written out here, the
-    passes would take several times as long, and longer than LLVM.
+    TVM unrolls a loop of the kind "unrolled" at the end of its passes. If the statements were
+    written out here instead, the passes would take several times as long.
     """
     return tirx.ForKind.UNROLLED if work <= _LARGEST_UNROLLED else tirx.ForKind.SERIAL

@@ -25,8 +25,8 @@ _SPATIAL, _SUMMED = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 class Contraction:
     """A convolution in NCHW, or a matrix product described as a convolution.
 
-    The product of an M x K and a K x N matrix is a 1x1 convolution: its input is an image with K
-    channels and a single row of N pixels, and it has M output channels.
+    The product of an M x K and a K x N matrix is described as a 1x1 convolution with M output
+    channels. The input is an image with K channels and a single row of N pixels.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Contraction:
         column 0 are the first row and column that are not padding.
     weight_at: the expression that reads the weight at (image, output channel, input channel, kernel
         row, kernel column).
-    product: the product of an input and a weight, in the order of operands of the kernel.
+    product: a function that multiplies an input and a weight, in the kernel's order of operands.
     """
 
     dtype: str
@@ -105,7 +105,7 @@ def find_contraction(func: tirx.PrimFunc) -> tuple[Contraction, Epilogue] | None
 
     Parameters
     ----------
-    func: a kernel whose element-wise blocks are inlined into one block after the contraction.
+    func: a kernel whose element-wise blocks after the contraction are inlined into one block.
 
     Returns
     -------
@@ -157,7 +157,7 @@ class _Matcher:
         self._analyzer = tvm.sym.Analyzer()
 
     def terms(self, block: s_tir.SBlock) -> _Terms | None:
-        """The products that `block` adds to zero; None if it computes anything else."""
+        """The products whose sum `block` computes; None if it computes anything else."""
         axes = [var.var for var in block.iter_vars]
         kinds = [var.iter_type for var in block.iter_vars]
         outer = len([kind for kind in kinds if kind == _SPATIAL])
@@ -231,7 +231,7 @@ class _Matcher:
     def product(self, terms: _Terms) -> Contraction | None:
         """The matrix product, or the batch of matrix products, that `terms` describes.
 
-        None if `terms` describes another computation.
+        Return None if `terms` describes another computation than a matrix product.
         """
         if len(terms.summed) != 1 or len(terms.spatial) < 2:
             return None
@@ -316,9 +316,10 @@ class _Matcher:
         return (stride, dilation) if min(stride, dilation) > 0 and offset == 0 else None
 
     def _is_matrix(self, load: Any, batch: list[tirx.Var], last: list[tirx.Var]) -> bool:
-        """Whether `load` reads a matrix, perhaps a matrix of a batch.
+        """Whether `load` reads a matrix, which may be one of a batch of matrices.
 
-        Its last two indices must be `last`. Each other index must be a batch axis or a constant.
+        The last two indices of `load` must be `last`. Each other index must be a batch axis or a
+        constant.
         """
         return self._same(load.indices[-2:], last) and all(
             isinstance(index, tirx.IntImm) or any(v.same_as(index) for v in batch)

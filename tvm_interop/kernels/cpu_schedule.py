@@ -1,9 +1,9 @@
 """Default schedules of kernels on a CPU.
 
 TVM lowers each operator of a model to a loop nest that follows its mathematical definition. For
-example, a convolution adds up its terms in the innermost loop. Each addition waits for the one
+example, a convolution adds up its terms in the innermost loop. Each addition waits for the addition
 before it, so LLVM cannot vectorise this loop. The rules of this module vectorise along contiguous
-memory instead, keep sums in registers, and share outer loops between threads.
+memory instead, keep sums in registers, and divide outer loops between threads.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ _log = logging.getLogger(__name__)
 
 
 _PARALLEL_WORK = 1 << 15
-"""The least number of innermost iterations for which a loop nest is shared between threads.
+"""A loop nest with at least this many innermost iterations is divided between threads.
 
 One thread takes some microseconds for this number of iterations.
 """
 
 
 _LONGEST = 4096
-"""The largest number of iterations of the innermost loop if threads share the kernel."""
+"""The largest number of iterations of the innermost loop if the kernel is divided between threads.
+"""
 _WRITTEN_OUT = 64
 """The largest number of iterations of a loop that LLVM may unroll completely."""
 _FEWEST_LANES = 4
-"""The least number of lanes in a vector; a narrower vector gains nothing."""
+"""The least number of lanes in a vector. Narrower vectors do not make a kernel faster."""
 
 
 @module_pass(opt_level=0, name="DefaultCPUSchedule")
@@ -51,8 +52,8 @@ class DefaultCPUSchedule:
     """Schedule each kernel of a module for a CPU.
 
     A kernel that is marked as scheduled stays unchanged, and so does a kernel that no rule fits.
-    The module given is not changed. Equal kernels get equal schedules. No sum is split between
-    threads, so results do not depend on the number of threads.
+    The pass makes a new module. Equal kernels get equal schedules. No sum is split between threads,
+    so results do not depend on the number of threads.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def schedule_kernel(
 
 
 class _NoRuleError(Exception):
-    """No rule fits a kernel; the message says why."""
+    """Raised if no scheduling rule fits a kernel; the message says why."""
 
 
 def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
@@ -136,9 +137,9 @@ def _with_body(func: tirx.PrimFunc, body: tirx.Stmt, scratch: list[Any]) -> tirx
 def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
     """Inline an element-wise `block` into the blocks that use its values.
 
-    A block that computes something is not inlined into a sum that uses a value more than once, such
-    as a convolution: the sum would compute each value repeatedly. A block that only copies is
-    inlined even into such a sum.
+    A sum such as a convolution uses each value more than once. A block that computes something is
+    not inlined into such a sum, because the sum would compute each value repeatedly. A block that
+    only copies is inlined even into such a sum.
     """
     if _is_reduction(schedule, block):
         return
@@ -153,11 +154,11 @@ def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
 
 
 class _Growth:
-    """Limits the size of expressions that inlining repeats at each use.
+    """Limits the size of inlined expressions, which are repeated at each use.
 
-    An expression doubles with every sum of a tensor with itself. After twenty such sums LLVM would
-    get a million additions. The sizes are therefore counted before anything is inlined, when each
-    block is still short.
+    If a tensor is added to itself, inlining doubles its expression. After twenty such additions
+    LLVM would get a million of them. So the sizes of expressions are counted before anything is
+    inlined, while each block is still short.
     """
 
     def __init__(self, schedule: s_tir.Schedule, blocks: Sequence[Any]) -> None:
@@ -171,7 +172,9 @@ class _Growth:
                 self._own[body.buffer] = _size_and_reads(body.value)
 
     def allows(self, written: Any) -> bool:
-        """Whether the expression that computes the buffer `written` may replace each read of it."""
+        """Whether the expression that computes the buffer `written` may replace each read of this
+        buffer.
+        """
         own, reads = self._own.get(written, (0, []))
         size = own + sum(self._sizes.get(read, 1) for read in reads)
         uses = sum(inputs.count(written) for _, inputs in self._own.values())
@@ -184,7 +187,7 @@ class _Growth:
 def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
     """An estimate of the number of instructions of an expression, and the buffers that it reads.
 
-    The instructions that compute these buffers are not counted.
+    The instructions that compute the buffers that it reads are not counted.
     """
     sizes: list[int] = [1]
     reads: list[Any] = []
@@ -201,7 +204,7 @@ def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
 _LARGEST = 200
 """The largest number of instructions in all copies of an inlined expression together."""
 _FUNCTION = 40
-"""Number of instructions that a function call counts as."""
+"""A function call counts as this many instructions."""
 
 
 def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
@@ -221,8 +224,8 @@ def _iterations(schedule: s_tir.Schedule, block: Any) -> int:
 def _writes_output(schedule: s_tir.Schedule, block: Any) -> bool:
     """Whether `block` writes an output of the kernel.
 
-    If it writes an intermediate buffer instead, each share of the kernel, which computes a part
-    of the output, needs the whole buffer.
+    A block that writes an intermediate buffer cannot be divided into shares that compute parts of
+    the output: each share needs the whole buffer.
     """
     own = set(schedule.get(schedule.get_sblock("root")).alloc_buffers)
     return all(region.source not in own for region in schedule.get(block).writes)
@@ -259,10 +262,11 @@ def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Regi
 
 
 def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
-    """How many of the last loops go through memory in order, and can therefore be fused into one.
+    """The number of innermost loops that go through memory in order, so that they can be fused into
+    one loop.
 
-    The axes of these loops must be the last indices of each tensor and cover the whole of its last
-    dimensions. Tensors that do not vary along these axes are allowed too, such as one number per
+    In each tensor, the axes of the innermost loops must be the last indices, and must cover the
+    last dimensions completely. A tensor may also not depend on these axes, such as one number per
     channel.
     """
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
@@ -300,7 +304,7 @@ def _goes_along(
 def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
     """Schedule an element-wise block.
 
-    The block is tiled if it reads with a large stride, and shared between threads if it is large.
+    The block is tiled if it reads with a large stride, and divided between threads if it is large.
     """
     work = _iterations(schedule, block)
     tiles = tile_across_memory(schedule, block, registers)
@@ -311,10 +315,10 @@ def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Regis
 
 
 def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
-    """Share the outer loops of an element-wise block between threads if it is large.
+    """If an element-wise block is large, divide its outer loops between threads.
 
-    LLVM vectorises the innermost loop later. A short innermost loop of arithmetic is vectorised
-    here, because LLVM would unroll it.
+    LLVM later vectorises the innermost loop. But LLVM would unroll a short loop of arithmetic, so
+    such a loop is vectorised here.
     """
     loops = schedule.get_loops(block)
     is_shared = _iterations(schedule, block) >= _PARALLEL_WORK and _writes_output(schedule, block)
@@ -334,8 +338,8 @@ def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
         chunks, _ = schedule.split(loops[wide[0]], [None, _LONGEST])
         schedule.parallel(schedule.fuse(*loops[: wide[0]], chunks))
         return
-    # Fuse just enough loops to divide the iterations evenly between threads. Further loops stay
-    # separate, because the indices of a fused loop are computed by divisions.
+    # Fuse only as many loops as are needed to divide the iterations evenly between threads. The
+    # indices of a fused loop cost divisions, so further loops stay separate.
     count = 1
     while count < len(wide) - 1 and prod(extents[: wide[count - 1] + 1]) < 64:
         count += 1
@@ -345,12 +349,13 @@ def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
 def _one_through_memory(
     schedule: s_tir.Schedule, loops: list[Any], count: int, longest: int | None
 ) -> list[Any]:
-    """Fuse the last `count` of `loops` into one loop of at most `longest` iterations.
+    """Fuse loops among the last `count` of `loops` into one loop of at most `longest` iterations.
 
-    Outer loops that do not fit stay separate. An axis that fits only in part is split at a divisor
-    of its length, so that indices stay sums of loop variables. If no divisor gives a loop of at
-    least a sixteenth of `longest`, all `count` loops are fused, and the fused loop is split at
-    `longest`. TVM does not simplify the indices of such a loop.
+    Loops are fused from the innermost on, while the product of their lengths is at most `longest`.
+    If a loop is too long, it is split at a divisor of its length, so that indices stay sums of loop
+    variables. If no divisor gives a fused loop of at least a sixteenth of `longest`, all `count`
+    loops are fused, and the fused loop is split at `longest`. TVM does not simplify the indices of
+    such a loop.
 
     Parameters
     ----------
@@ -372,8 +377,8 @@ def _one_through_memory(
     extent = int(schedule.get(loops[i - 1]).extent)
     piece = max(n for n in range(1, longest // inner + 1) if extent % n == 0)
     if inner * piece < longest // 16:
-        # No divisor is large enough, so a condition must cut the last piece short. LLVM does not
-        # vectorise a loop with a condition, so this is the last resort.
+        # No divisor is large enough, so the last part of the loop is shorter, which needs a
+        # condition. LLVM does not vectorise a loop with a condition, so this is the last resort.
         pieces = schedule.split(schedule.fuse(*loops[first:]), [None, longest])
         return [*loops[:first], *pieces]
     outer, rest = schedule.split(loops[i - 1], [None, piece])
@@ -381,7 +386,9 @@ def _one_through_memory(
 
 
 def _is_arithmetic(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Whether `block` calls no function; a vector may need one call of a function for each lane."""
+    """Whether `block` calls no function. A vector may need a separate call of a function for each
+    lane.
+    """
     calls: list[Any] = []
     tvm_ffi.structural_walk(schedule.get(block).body.value, (tvm.ir.Call, calls.append))
     return not calls

@@ -9,9 +9,9 @@ kernel `k` it has these sections, named as `cuobjdump -elf` names them:
   that CUDA takes for itself in each block;
 - `.nv.info`, which says how many registers a thread of each kernel needs, by the kernel's symbol.
 
-`ptxas -v` prints the same numbers, and the tests compare the two. This module reads the sections,
-because they are part of the code that a GPU loads. The output of ptxas is not meant for programs:
-it changes between releases, and nvcc's processes print it for several architectures at once.
+`ptxas -v` prints these resources too, and the tests compare its numbers with the sections. This
+module reads the sections, because they are part of the code that a GPU loads. The output of ptxas
+is hard to read for programs: it changes between releases, and it mixes several architectures.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMBOL_TABLE = 2
 _REGISTER_COUNT = 0x2F
 _WITH_SIZE = 4
-"""The format of an attribute that is followed by its size in bytes and as many bytes."""
+"""The code of attributes with data of any length: the number of bytes follows, and then the bytes.
+"""
 _RESERVED_BYTES = 1024
 
 
@@ -56,7 +57,8 @@ class KernelResources:
 def resources_in(fatbin: bytes) -> dict[str, dict[str, KernelResources]]:
     """The resources of each kernel in a fatbin, by architecture such as `sm_90` and by name.
 
-    PTX, which is code for GPUs of other architectures, is left out.
+    A fatbin may also hold PTX, from which code for other architectures is compiled. PTX is left
+    out.
 
     Raises
     ------
@@ -122,7 +124,8 @@ def _sections(cubin: bytes) -> list[_Section]:
     ident, *_, begin, _, _, _, _, entry_bytes, number, names_at = _ELF_HEADER.unpack_from(cubin)
     if ident[:4] != _ELF_MAGIC or ident[4] != _ELF_64_BITS:
         raise DeviceError(
-            f"nvcc's machine code cannot be read: it is not an ELF file, {ident.hex()}"
+            "nvcc's machine code cannot be read: it is not an ELF file, and begins with "
+            f"{ident.hex()}"
         )
     rows = [_SECTION.unpack_from(cubin, begin + i * entry_bytes) for i in range(number)]
     texts = rows[names_at][4]

@@ -22,11 +22,12 @@ _log = logging.getLogger(__name__)
 
 
 _BLOCK_THREADS = 128
-"""Threads in a thread block under our rule; small blocks spread over more of the GPU."""
+"""The number of threads in a thread block under our rule. With small blocks, more multiprocessors
+of the GPU get work."""
 _LONGEST_SUM = 64
 """The largest number of terms that one thread adds up alone.
 
-Such a short sum would not keep a thread block busy.
+So short a sum does not have enough work for a whole thread block.
 """
 
 
@@ -80,9 +81,10 @@ def _has_threads(func: tirx.PrimFunc) -> bool:
 
 
 def on_one_thread(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a kernel whose loops are written by hand, so that one thread of a GPU runs it.
+    """Return a kernel with hand-written loops, changed so that one thread of a GPU runs it.
 
-    Without a thread, TVM would make a function of the host, which cannot read the GPU's memory.
+    If the kernel named no thread, TVM would make a function for the host, which cannot read the
+    GPU's memory.
     """
     block = func.body.block
     thread, extent = tirx.Var("thread", "int32"), tirx.const(1, "int32")
@@ -125,7 +127,7 @@ def schedule_kernel(func: tirx.PrimFunc, target: Any, name: str = "kernel") -> t
 
 
 class _ShortSums:
-    """`short_sums` as a scheduling rule with dlight's interface."""
+    """A scheduling rule with dlight's interface, which calls `short_sums`."""
 
     def __init__(self, most_terms: float) -> None:
         self._most_terms = most_terms
@@ -139,9 +141,9 @@ def short_sums(func: tirx.PrimFunc, most_terms: float) -> Any:
 
     A kernel fits if it has one sum or other reduction, of at most `most_terms` terms: for example a
     depthwise convolution or a pooling. Operators before the sum are inlined into it. Operators
-    after the sum are computed by the same thread, which keeps the sum in a register. If they write
-    more elements than there are sums, several threads compute the same sum. The reduction must then
-    have at most `_LONGEST_SUM` terms and a single result.
+    after the sum are computed by the same thread, which keeps the sum in a register. If these later
+    operators write more elements than there are sums, several threads compute the same sum. In this
+    case the reduction must have at most `_LONGEST_SUM` terms and a single result.
     """
     schedule = s_tir.Schedule(func, error_render_level="fast")
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
@@ -208,7 +210,7 @@ def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
             # `argmax`.
             s_tir.transform.LowerCrossThreadReduction()(schedule.mod)
         return schedule
-    except Exception as error:  # The next rule may fit.
+    except Exception as error:  # The rule does not fit this kernel, but the next rule may.
         if isinstance(rule, _ShortSums) and not is_refusal(error):
             _log.warning(
                 "kernel `%s` is scheduled without the rule for short sums, because the rule "

@@ -1,6 +1,6 @@
 """Loops for products of a matrix and a vector whose terms lie one after another in memory.
 
-An example is the attention of one position: each score is the dot product of a key and the query.
+An example is attention of one position, where each score is the dot product of a key and the query.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _ROWS = 4
 """The number of dot products that are computed together and share the vector's loads."""
 
 _FEWEST_VECTORS = 2
-"""The least number of vectors in a dot product. With fewer, adding up the lanes takes too long."""
+"""The least number of vectors in a dot product. With fewer vectors, adding up the lanes takes too
+long."""
 
 
 def dot_nest(
@@ -26,8 +27,8 @@ def dot_nest(
     """Loops that compute `op` as dot products, and then `epilogue`.
 
     Each lane of a vector adds up every `lanes`-th term. Then the lanes are added up in order, and
-    the terms that do not fill a vector come last. So the bits depend on the shapes and on `lanes`
-    alone.
+    the terms that do not fill a vector come last. So the result's bits depend only on the inputs,
+    the shapes and `lanes`.
 
     Parameters
     ----------
@@ -35,7 +36,8 @@ def dot_nest(
 
     Returns
     -------
-    The loops; None if the result has several columns, or if the terms lie apart or are few.
+    The loops. None if the result has several columns, if the terms do not lie one after another in
+    memory, or if there are few terms.
     """
     is_product = (*op.kernel, *op.stride, *op.out_size, op.groups) == (1,) * 7
     if not is_product or op.has_padding or op.in_channels < _FEWEST_VECTORS * lanes:
@@ -55,7 +57,7 @@ def dot_nest(
 
 
 def _is_in_row(op: Contraction) -> bool:
-    """Whether the next term of both factors is the next element in memory."""
+    """Whether in both factors the next term is the next element in memory."""
     zero, term = loops.index(0), tirx.Var("c", "int64")
 
     def step(at: Any) -> Any:

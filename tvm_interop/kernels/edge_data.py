@@ -16,12 +16,13 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _POOL = 65_537
 """Size of the pool of random numbers; a larger tensor repeats the pool.
 
-The size is a prime, so that no row of a tensor equals the row before.
+The size is a prime, so that each row of a large tensor differs from the row before.
 """
 _STEP = 64 * 101
-"""A tensor with seed `n` begins at number `_STEP * n` of the pool, modulo the pool's size."""
+"""A tensor with seed `n` takes numbers from the pool, beginning at index `_STEP * n` modulo the
+pool's size."""
 _SPECIAL_AMONG = 64
-"""One in this many numbers of a large tensor is special."""
+"""In a large tensor, one of this many numbers is special (NaN, infinity and the like)."""
 
 
 def edge_data(
@@ -124,9 +125,9 @@ def _wide(dtype: np.dtype) -> type[np.uint64] | type[np.int64]:
 
 
 def _put_in_turn(numbers: np.ndarray, specials: np.ndarray, rng: np.random.Generator) -> None:
-    """Replace one in 4 of the first 64 numbers, and one in 64 of the rest, by special numbers.
+    """Replace every 4th of the first 64 numbers, and every 64th of the rest, by a special number.
 
-    The first two numbers stay, so that small tensors have ordinary numbers, too.
+    The first two numbers are not replaced, so that small tensors have ordinary numbers, too.
     """
     places = np.concatenate(
         [

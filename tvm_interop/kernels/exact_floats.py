@@ -1,4 +1,4 @@
-"""Hides floating-point arithmetic from TVM's simplifier, which treats it as exact.
+"""Hides floating-point arithmetic from TVM's simplifier, which would ignore rounding.
 
 Before TVM hands a kernel to LLVM, it simplifies the kernel by rules that hold for integers:
 
@@ -8,14 +8,14 @@ Before TVM hands a kernel to LLVM, it simplifies the kernel by rules that hold f
 - `not (x < y)` becomes `y <= x`;
 - `y <= x` becomes true if `x < y` is known to be false.
 
-For floating-point numbers the first rule is wrong if the sum is rounded. The other rules are wrong
-for NaN or infinity. The kernel of a single operator seldom contains such a pattern, but the kernel
-of several fused operators does.
+For floating-point numbers the rule for `(x + y) - y` is wrong if the sum is rounded, and the other
+rules are wrong for NaN or infinity. The kernel of a single operator seldom contains these
+expressions, but the kernel of several fused operators does.
 
-This pass writes the same arithmetic in a form that TVM does not simplify and that LLVM compiles to
-the intended instructions. A difference `x - y` becomes `x + y * -1`. The result of a comparison is
-cast to an 8-bit integer and compared with 0. A constant zero in a product or quotient is written as
-its bit pattern.
+This module's pass rewrites arithmetic in a form that TVM does not simplify and that LLVM compiles
+to the intended instructions. A difference `x - y` becomes `x + y * -1`. The result of a comparison
+is cast to an 8-bit integer and compared with 0. A constant zero in a product or quotient is written
+as its bit pattern.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class ExactFloats:
 
 
 def _difference(node: Any) -> Any:
-    # `c - x` with a constant `c` stays: nothing cancels, and `0 - x` differs from `-x` if x is 0.
+    # A difference `c - x` with a constant `c` is not rewritten, because TVM cancels nothing in it.
+    # Also, the rewritten form of `0 - x` would differ if x is 0.
     if not _is_float(node) or _is_number(node.a):
         return node
     return tirx.Add(node.a, tirx.Mul(node.b, tirx.const(-1, str(node.ty.dtype))))
@@ -86,7 +87,8 @@ def _hidden_zero(expr: Any) -> Any:
     bits = _SAME_WIDTH.get(dtype)
     if bits is None:
         return expr
-    # TVM compiles no bits that are all zero, so zero is written as minus one times minus zero.
+    # TVM cannot compile a constant whose bits are all zero, so zero is written as minus one times
+    # minus zero.
     minus_zero = tirx.reinterpret(dtype, tirx.const(int(np.iinfo(bits).min), bits))
     is_negative = math.copysign(1, expr.value) < 0
     return minus_zero if is_negative else tirx.Mul(minus_zero, tirx.const(-1, dtype))

@@ -1,7 +1,7 @@
-"""Answers questions about TIR expressions and statements.
+"""Finds variables in TIR expressions, and the blocks of loop nests.
 
-`numpy_kernel` has functions of its own, because a reference must not share code with the kernel
-that it checks.
+`numpy_kernel` does not use this module's functions. It makes references, and a reference must not
+share code with the kernel that it checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads each kernel's launches on a GPU from the host code that TVM generates.
 
-One of TVM's kernels may launch several functions of the GPU in turn. Shapes are known when a kernel
-is compiled, so the numbers of blocks and threads are too.
+One of TVM's kernels may launch several functions of the GPU, one after the other. Shapes are known
+when a kernel is compiled, so the numbers of blocks and threads are known too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tvm import tirx
 from ..errors import DeviceError
 
 CUDA_PIPELINE = "tvm_interop.cuda"
-"""The name under which TVM finds a pipeline of passes: its own passes, then the pass `_Note`."""
+"""TVM knows a pipeline of passes by this name. The pipeline runs TVM's own passes, then
+`_NoteLaunches`."""
 
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
 """TVM's name for the launch parameter that holds the number of bytes of dynamic shared memory."""
@@ -37,7 +38,7 @@ class Launch:
     Attributes
     ----------
     function: the function's name.
-    grid, block: the numbers of blocks, and of threads in a block, along x, y and z.
+    grid, block: the number of blocks, and the number of threads in a block, along x, y and z.
     dynamic_shared_bytes: bytes of shared memory that the launch adds for each block.
     """
 
@@ -100,8 +101,8 @@ def launch_of(call: Any) -> Launch:
     unknown = [name for name in names if name not in (*_GRID, *_BLOCK, _DYNAMIC_SHARED)]
     if unknown:
         raise DeviceError(
-            f"the launch of `{function}` has the setting `{unknown[0]}`, which is not known here; "
-            "schedule the kernel without it"
+            f"the launch of `{function}` has the setting `{unknown[0]}`, which this version does "
+            "not know; schedule the kernel without it"
         )
     try:
         numbers = {name: int(value) for name, value in settings.items()}
@@ -116,7 +117,7 @@ def launch_of(call: Any) -> Launch:
 
 @tvm.transform.module_pass(opt_level=0, name="NoteLaunches")
 class _NoteLaunches:
-    """Notes the launches in the functions of the host, and changes nothing."""
+    """Records the launches in the functions of the host, and changes nothing."""
 
     def transform_module(self, mod: tvm.IRModule, context: Any) -> tvm.IRModule:
         """Note the launches in `mod`, which TVM's own passes have lowered."""

@@ -59,7 +59,7 @@ def find_linker(target: Any = None, named: str | None = None) -> Linker:
     Raises
     ------
     DeviceError
-        There is no such compiler, or it links for another architecture than the target's.
+        The compiler does not exist, or it links for another architecture than the target's.
     """
     words = shlex.split(named if named is not None else cc.get_cc() or "")
     if not words or shutil.which(words[0]) is None:
@@ -99,7 +99,8 @@ def _links_for(linker: Linker, path: str | None) -> str:
 
     Parameters
     ----------
-    path: the compiler's file. It is only a key of the cache: each process asks a compiler once.
+    path: the compiler's file, used only as the key of a cache, so that each process asks a compiler
+        once.
     """
     try:
         told = subprocess.run(

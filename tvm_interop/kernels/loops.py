@@ -14,20 +14,21 @@ SCHEDULED = "tirx.is_scheduled"
 ROWS = "tvm_interop.rows"
 """Attribute of a kernel that computes each row of its results from the same row of its inputs.
 
-It lists the axis of the rows for each parameter of the kernel, -1 for a parameter without rows.
-All rows are computed in the same way.
-`lowering.independent_rows` cannot prove this of loops that are written by hand.
+It lists the axis of the rows for each parameter of the kernel, -1 for a parameter without rows. All
+rows are computed in the same way. The attribute is needed because `lowering.independent_rows` can
+prove nothing about hand-written loops.
 """
 STEPS = "tvm_interop.steps"
-"""Attribute of a kernel that goes through a sequence from the first step to the last.
+"""Attribute of a kernel that processes a sequence from the first step to the last.
 
-The kernel's result at a step depends on this step and earlier ones alone, in the same way for every
+The kernel's result at a step depends only on this step and earlier steps, in the same way for every
 length. For each parameter of the kernel, the attribute lists the axis of the steps, `NO_STEPS` or
-`AFTER_LAST_STEP`. `lowering.masked_positions` cannot prove this of loops that are written by hand.
+`AFTER_LAST_STEP`. The attribute is needed because `lowering.masked_positions` can prove nothing
+about hand-written loops.
 """
 NO_STEPS, AFTER_LAST_STEP = -1, -2
-"""Entries of `STEPS`. The first is for a parameter that is the same at each step, the second for a
-result of the whole sequence."""
+"""Entries of `STEPS`. `NO_STEPS` is for a parameter that is the same at each step.
+`AFTER_LAST_STEP` is for a result of the whole sequence."""
 ADDS = "tvm_interop.adds"
 """Attribute of a kernel with `STEPS` whose result at a step is the sum of the input up to this
 step."""
@@ -89,7 +90,7 @@ def loop(
 def tiles(extent: int, size: int) -> list[tuple[int, int, int]]:
     """Divide `extent` into whole tiles and one smaller tile for the rest.
 
-    Each entry is a triple: its first element, its number of tiles and the size of each tile.
+    Each entry is a triple: the index of its first element, the number of tiles, and their size.
     """
     number, rest = divmod(extent, size)
     whole = [(0, number, size)] if number else []
@@ -97,7 +98,9 @@ def tiles(extent: int, size: int) -> list[tuple[int, int, int]]:
 
 
 def unravelled(place: Any, extents: Sequence[int]) -> list[Any]:
-    """The indices of element number `place` of a row-major array of shape `extents`."""
+    """The indices along each axis of element number `place` in a row-major array of shape
+    `extents`.
+    """
     indices: list[Any] = []
     for extent in reversed(extents[1:]):
         indices.insert(0, tirx.floormod(place, extent))

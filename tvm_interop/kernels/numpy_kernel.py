@@ -1,11 +1,11 @@
 """Evaluates kernels by NumPy without compiling them, as references to check compiled kernels.
 
-This evaluation shares no code with LLVM, TVM's passes or the schedules, so it does not share their
-faults. It handles the kernels that TVM makes of tensor expressions. Such a kernel is a sequence of
-blocks. A block has one loop for each of its axes, and stores one element or combines a value with
-it. Sums are computed in double precision.
+The evaluation by NumPy shares no code with LLVM, TVM's passes or the schedules, so it does not
+share their faults. It handles the kernels that TVM makes of tensor expressions. Such a kernel is a
+sequence of blocks. A block has one loop for each of its axes, and stores one element or combines a
+value with it. Sums are computed in double precision.
 
-In this module, a place is one combination of indices of a block's axes.
+In this module, a place is one combination of the indices of a block's axes: one iteration.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from tvm import ir, s_tir, tirx
 from .numpy_values import Array, Axis, Places, UndefinedError, dtype_of, is_known, linear
 
 _TOGETHER = 1 << 20
-"""The number of places that are evaluated at once, so small that their data mostly stays in
+"""The number of places that are evaluated at once. It is so small that their data mostly stays in
 caches."""
 _FACTORS_TOGETHER = 1 << 21
-"""The number of elements of a factor in a sum of products that are converted to doubles at once.
+"""In a sum of products, this many elements of a factor are converted to doubles at once.
 
 These doubles take 16 MiB. For arrays of 32 MiB or more, the C library asks the system for new
 memory each time. The system needs longer for this than NumPy needs to convert and to multiply the
 elements.
 """
 _LEAST_OF_GROUP = 1 << 16
-"""The least number of products of a group whose places are evaluated in a part of their own."""
+"""A group of a sum of products is evaluated by itself if it has at least this many products."""
 _MOST = 1 << 27
 """The largest number of places of a reduction that is not a sum of products.
 
-With more places, a compiled reference is faster, including the time to compile it.
+With more places, a compiled reference is faster, even with the time to compile it.
 """
 _MOST_SUMMED = 1 << 24
 """The largest number of numbers that a reduction combines into one result.
@@ -55,7 +55,7 @@ class _Step(NamedTuple):
         reduction, it combines `value` with the element at `indices`.
     sizes: the sizes of the axes, by their variables.
     summed: the variables of the axes that are reduced.
-    combined: the function that combines two numbers in a reduction; None if the block is not a
+    combined: the function that combines two values in a reduction; None if the block is not a
         reduction.
     first: the reduction's initial value.
     """
@@ -82,7 +82,7 @@ class NumpyKernel:
         Raises
         ------
         UndefinedError
-            The kernel does not define its result for these numbers.
+            The kernel does not define its result for the numbers in `tensors`.
         """
         buffers = dict(zip(self.function.params, (*tensors, *results), strict=True))
         for step in self.steps:
@@ -203,9 +203,9 @@ def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
     """Divide the places of a sum of products into parts in which an axis's quotient is constant.
 
     In a grouped convolution, the input's channels depend on the quotient of the output's channel
-    and the size of a group. Within a group, the factors are views of their buffers, and the sum of
-    their products is a product of matrices. The places of small groups are not divided, because the
-    evaluation of each part costs additional time.
+    and the size of a group. Within one group this quotient is constant. Then the factors are views
+    of their buffers, and the sum of their products is a product of matrices. Small groups are not
+    evaluated separately, because each part costs additional time.
     """
     quotients: list[tuple[Any, int]] = []
     tvm_ffi.structural_walk(
@@ -225,7 +225,7 @@ def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
 
 
 def _axis_and_divisor(step: _Step, quotient: Any) -> list[tuple[Any, int]]:
-    """The axis and the constant divisor of a quotient.
+    """The axis and the constant divisor of a quotient such as `channel // 8`.
 
     The result is empty if the quotient has another form, or if the block reduces the axis.
     """
@@ -243,7 +243,7 @@ def _cut(
 
     Parameters
     ----------
-    places: the number of places, or of elements of the largest factor.
+    places: the number of places, or the number of elements of the largest factor.
     together: the largest number of places, or of elements, in a part.
     along: the variables of the axes to choose from. An axis that is reduced is never divided.
     """
@@ -251,8 +251,9 @@ def _cut(
     if places <= together or not free:
         yield whole
         return
-    # Divide the outermost axis that is long enough for parts of `together` places, because parts of
-    # an outer axis are contiguous. If no axis is long enough, divide the longest axis.
+    # Divide the outermost axis that is long enough to give parts of `together` places. An outer
+    # axis is best, because its parts are contiguous. If no axis is long enough, divide the longest
+    # axis.
     enough = (v for v in free if whole[v].size * together >= places)
     chosen = next(enough, max(free, key=lambda v: whole[v].size))
     number, start, size = whole[chosen]
@@ -262,7 +263,7 @@ def _cut(
 
 
 def _varies(factor: Any, variable: Any, axes: dict[Any, Axis]) -> bool:
-    """Whether a factor of a sum of products may differ between two values of a variable."""
+    """Whether a factor of a sum of products may depend on a variable."""
     lines = [linear(index, axes) for index in _load_in(factor).indices]
     return any(line is None or variable in line.factors for line in lines) and _has(
         factor, variable
@@ -285,7 +286,8 @@ def _evaluate(step: _Step, places: Places) -> None:
     else:
         values = _combined(step, places, summed)
         if target.dtype.kind in "iu" and values.dtype.kind == "f":
-            # The cast to the smaller type below keeps the low bits of an int64, but not of a float.
+            # The values become int64 first. The cast to a smaller type below keeps the low bits of
+            # an int64, but not of a float.
             values = values.astype(np.int64)
         values = values.astype(target.dtype)
         first = places.value(step.first).astype(target.dtype)
@@ -303,7 +305,7 @@ def _evaluate(step: _Step, places: Places) -> None:
     indices = [spots.value(index) for index in step.indices]
     for index, size in zip(indices, target.shape, strict=True):
         spots.require((index >= 0) & (index < size))
-    if not indices:  # The buffer is a scalar, so `values` has a single element.
+    if not indices:  # The buffer has no axes, so `values` has a single element.
         target[...] = values.reshape(target.shape)
         return
     target[tuple(np.broadcast_to(index, values.shape) for index in indices)] = values
@@ -347,7 +349,7 @@ For each element of the window NumPy combines whole tensors, which is faster tha
 
 
 def _each(step: _Step, places: Places, as_doubles: bool) -> Iterator[Array]:
-    """The values to combine: one tensor for each combination of indices of the reduced axes."""
+    """The values to combine: one tensor for each combination of the reduced axes' indices."""
     windows = [v for v in step.sizes if v in step.summed]
     shape = [1 if v in step.summed else axis.size for v, axis in places.axes.items()]
     for at in np.ndindex(*(step.sizes[v] for v in windows)):
@@ -360,7 +362,9 @@ def _each(step: _Step, places: Places, as_doubles: bool) -> Iterator[Array]:
 
 
 def _product(value: Any) -> tuple[Any, Any] | None:
-    """The two factors of `value`, if it is a product of elements that doubles represent exactly."""
+    """The two factors of `value`, if it is a product of two elements that doubles represent
+    exactly.
+    """
     if not isinstance(value, tirx.Mul):
         return None
     if not all(isinstance(_load_in(factor), ir.TensorLoad) for factor in (value.a, value.b)):
@@ -398,8 +402,8 @@ def _sum_of_products(
 
     Returns
     -------
-    The sums. None if one of the factors does not vary along a summed axis. Also None if there is
-    another axis along which neither factor varies.
+    The sums. None if one of the factors does not depend on a summed axis, or if neither factor
+    depends on some other axis.
     """
     in_a, in_b = ([size > 1 for size in factor.shape] for factor in (a, b))
     long = [axis for axis, size in enumerate(shape) if size > 1]
@@ -429,7 +433,7 @@ def _sum_of_products(
 def _laid_out(factor: Array, axes: Sequence[int]) -> Array:
     """`factor` as a contiguous array of doubles with only `axes`, in this order.
 
-    All other axes of `factor` have one element.
+    `factor` must have one element along each other axis.
     """
     others = tuple(axis for axis in range(factor.ndim) if axis not in axes)
     kept = sorted(axes)

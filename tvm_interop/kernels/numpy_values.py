@@ -43,7 +43,8 @@ class Places:
     axes: the axis of each variable.
     buffers: the contents of each buffer that was computed so far.
     lets: values of variables that `Let` expressions bind.
-    asked: an array of booleans that says at which places a value is needed; None for all places.
+    asked: an array of booleans that is True at the places where a value is needed; None for all
+        places.
     """
 
     axes: Mapping[Any, Axis]
@@ -57,7 +58,8 @@ class Places:
         return tuple(axis.size for axis in sorted(self.axes.values()))
 
     def value(self, node: Any) -> Array:
-        """The values of an expression; axes on which it does not depend may have one element.
+        """The values of an expression. If it does not depend on an axis, the axis may have one
+        element.
 
         Raises
         ------
@@ -70,8 +72,8 @@ class Places:
     def view(self, load: Any) -> Array | None:
         """The loaded elements as a view of their buffer.
 
-        Axes on which the indices do not depend have one element. The result is None if an index is
-        not a linear expression of the axes' variables, or may be outside of the buffer.
+        An axis has one element if no index depends on it. Return None if an index is not a linear
+        expression of the axes' variables, or may be outside of the buffer.
         """
         array = self.buffers[load.source]
         strides, begins = [0] * len(self.axes), []
@@ -120,8 +122,8 @@ class Linear(NamedTuple):
 def linear(index: Any, axes: Mapping[Any, Axis]) -> Linear | None:
     """An integer expression in linear form; None if it is not recognised as linear.
 
-    A quotient by a constant is linear if it is the same for all values of its variables. For
-    example, `channel // 8` is linear if all values of `channel` are below 8.
+    A quotient by a constant counts as linear if it has the same value for all values of its
+    variables. For example, `channel // 8` counts as linear if all values of `channel` are below 8.
 
     Parameters
     ----------
@@ -171,7 +173,7 @@ def dtype_of(node: Any) -> np.dtype[Any]:
     Raises
     ------
     TypeError
-        NumPy has no such type.
+        NumPy does not have the type.
     """
     kind = str(node.ty.dtype if hasattr(node, "ty") else node.dtype)
     return np.dtype(kind)
@@ -231,7 +233,7 @@ def _load(places: Places, node: Any) -> Array:
 
 
 def _either(places: Places, node: Any) -> Array:
-    """Evaluate `if_then_else`; the value of the branch that is not taken may be undefined."""
+    """Evaluate `if_then_else`. The branch that is not taken may have an undefined value."""
     condition, true, false = node.args
     holds = places.value(condition)
     taken = places.where(holds).value(true)
@@ -264,7 +266,7 @@ def _binary(function: Callable[[Array, Array], Any]) -> Callable[[Places, Any], 
 
 
 def _divided(function: Callable[[Array, Array], Any]) -> Callable[[Places, Any], Array]:
-    """A function that evaluates a kind of division, in which integer divisors must not be 0."""
+    """Make a function that evaluates one kind of division. Integer divisors must not be 0."""
 
     def rule(places: Places, node: Any) -> Array:
         a, b = places.value(node.a), places.value(node.b)
@@ -315,7 +317,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    """The error function, within 1e-13; NumPy has none.
+    """The error function erf, with an error below 1e-13. NumPy has no such function.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.6. All terms of this
     series have the same sign, so no digits cancel.
@@ -383,7 +385,7 @@ _CALLS: dict[str, Callable[[Places, Any], Array]] = {
     "if_then_else": _either,
     "reinterpret": _bits,
 }
-"""Maps the name of a TIR function, after its last dot, to the code that evaluates it."""
+"""Maps the part after the last dot of a TIR function's name to the code that evaluates it."""
 
 _RULES: dict[type, Callable[[Places, Any], Array]] = {
     tirx.Add: _binary(np.add),

@@ -1,8 +1,9 @@
-"""Loops for kernels that choose by the index of an axis, such as concatenations.
+"""Loops for kernels in which conditions on an index select what is computed, as in concatenations.
 
-TVM's kernel of a concatenation asks for each element which input it comes from. With dozens of
-inputs, as recommenders have, the questions take far longer than the copies. Here, the axis is
-divided where the answers change, and each piece gets loops of its own, without questions.
+TVM's kernel of a concatenation tests conditions for each element, to find the input that the
+element comes from. With dozens of inputs, as in recommenders, the tests take far longer than the
+copies. This module divides the axis where a condition changes. Each piece of the axis gets its own
+loops, which need no conditions.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ _MOST_PIECES = 128
 """The largest number of pieces. More pieces would make the kernel's code too large."""
 
 _LONGEST = 64
-"""The largest number of elements after the axis, for each index of the axis.
+"""The axis is divided only if each of its indices has at most this many elements.
 
-With more elements, LLVM asks once for all of them by itself.
+With more elements, LLVM itself tests the condition only once for all of them.
 """
 
 
 def loops_by_piece(func: tirx.PrimFunc, parallel_work: int) -> tirx.Stmt | None:
-    """Loops that compute the only block of `func`, with the axis that it asks about in pieces.
+    """Loops that compute the only block of `func`. The axis on which the block's conditions depend
+    is divided into pieces.
 
     Each element gets the same bits as without pieces.
 
@@ -41,7 +43,7 @@ def loops_by_piece(func: tirx.PrimFunc, parallel_work: int) -> tirx.Stmt | None:
 
     Returns
     -------
-    The loops; None if the kernel has several blocks or a sum, or if pieces do not help.
+    The loops. None if the kernel has several blocks or a sum, or if pieces make it no faster.
     """
     block = _single_block(func)
     if block is None:
@@ -84,11 +86,11 @@ def _single_block(func: tirx.PrimFunc) -> Any:
 
 
 def _cuts(block: Any, axis: tirx.Var) -> list[int]:
-    """The indices of `axis` at which the answer to a question of `block` changes, in order."""
+    """The indices of `axis`, in order, at which the value of a condition of `block` changes."""
     found: set[int] = set()
 
     def compared(question: Any) -> None:
-        # `low < high` and `low <= high` differ by one.
+        # The value of `axis < n` changes at the index n, and the value of `axis <= n` at n + 1.
         more = int(isinstance(question, tirx.LT))
         if question.b.same_as(axis) and isinstance(question.a, tirx.IntImm):
             found.add(int(question.a) + more)
@@ -108,7 +110,9 @@ def _is_choice(call: Any) -> bool:
 
 
 def _answered(question: Any, axis: tirx.Var, at: int) -> Any:
-    """What remains of a question if the index of `axis` is `at`: the answer, or a question."""
+    """Simplify a condition for the index `at` of `axis`: to True, to False, or to a shorter
+    condition.
+    """
     if isinstance(question, tirx.And | tirx.Or):
         one, other = (_answered(part, axis, at) for part in (question.a, question.b))
         decides = isinstance(question, tirx.Or)
@@ -138,8 +142,8 @@ def _piece(
 
     Parameters
     ----------
-    around: the axes before these, with their indices.
-    after: the extents of the axes after the first.
+    around: the axes before `axes`, with their indices.
+    after: the extents of all `axes` but the first.
     """
     low, high = bounds
 

@@ -1,6 +1,6 @@
 """The pipeline of passes that lowers kernels to machine code.
 
-It adds passes of this package to TVM's own passes. The added passes prevent warnings and wrong
+The pipeline has TVM's own passes, and passes of this package that prevent warnings and wrong
 results.
 """
 

@@ -1,4 +1,4 @@
-"""The target that reference kernels are compiled for: few optimisations, baseline instructions.
+"""Makes the target for reference kernels, with few optimisations and baseline instructions.
 
 Each kernel is checked against a reference kernel at compile time. If the kernel is wrong, the
 artifact contains the reference kernel instead.
@@ -17,7 +17,7 @@ def reference_target(opt_level: int = 1) -> tvm.target.Target:
 
     A reference must not share the faults of LLVM's vectoriser, of the schedules or of
     `vector_math`. LLVM does not vectorise loops at optimisation levels 0 and 1, and the baseline
-    has no wide registers.
+    instructions use no wide registers.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Remembers the results of a reference, so that several checks evaluate it only once."""
+"""Keeps the results of a reference in memory, so that several checks evaluate it only once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass
 class ReferenceResults:
-    """The results of a kernel's reference on the numbers that it is tried on.
+    """The results of a kernel's reference on the numbers that the kernel is checked with.
 
     The kernel of a library and TVM's kernel for the same operator have the same reference, and are
     tried on the same numbers. Evaluating the reference takes longer than all other steps of a
@@ -35,13 +35,13 @@ class ReferenceResults:
 
 @dataclass
 class Room:
-    """The number of bytes that are left for results of references."""
+    """Counts how many bytes of memory are left for results of references."""
 
     left: int = 128 * 2**20
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, nbytes: int) -> bool:
-        """Reserve `nbytes` bytes for a result if so many are left; return whether they were."""
+        """Reserve `nbytes` bytes for a result. Return False if fewer bytes are left."""
         with self._lock:
             if nbytes > self.left:
                 return False

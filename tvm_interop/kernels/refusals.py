@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether TVM's native code raised `error`: it sets an attribute on each error it raises.
+    """Whether TVM's native code raised `error`, which shows by an attribute that this code sets.
 
-    Such an error means that a transformation does not fit the kernel. Only TVM knows which
-    transformations fit. An error that Python raises by itself, such as an AttributeError, is a
-    fault in the scheduling rule.
+    If TVM's native code raises an error, it refuses a transformation that does not fit the kernel.
+    Only TVM knows which transformations fit. Any other error, such as Python's AttributeError,
+    shows a fault in the scheduling rule.
     """
     return hasattr(error, "__tvm_ffi_error__")
 

@@ -13,13 +13,13 @@ from ..machine.cpu_features import Registers
 from .expressions import uses
 
 _VECTORS = 4
-"""Largest number of independent vectors of sums in a row.
+"""The largest number of vectors of partial sums that are added up independently for a row.
 
-Several vectors hide the latency of additions, each of which waits for the addition before it to the
-same vector.
+Each addition waits for the addition before it to the same vector. With several vectors, the
+processor need not wait.
 """
 _FEWEST_LANES = 4
-"""The least number of lanes in a vector; a narrower vector gains nothing."""
+"""The least number of lanes in a vector. Narrower vectors do not make a kernel faster."""
 _FEWEST_TURNS = 4
 """The least number of loop iterations for a row.
 
@@ -30,13 +30,13 @@ With fewer iterations, too much of the time is spent on adding up the lanes at t
 def vectorize_along_sum(schedule: s_tir.Schedule, block: Any, registers: Registers) -> bool:
     """Sum each row in vectors, then add up their lanes.
 
-    The number of lanes depends only on the tensor's shape and on the width of vectors. The same
-    holds for the order of additions, and so for the rounding of the sum. Maxima and minima stay
-    unchanged: TVM cannot split reductions that handle NaN.
+    The number of lanes and the order of additions depend only on the tensor's shape and on the
+    width of vectors. So the rounding of the sum does too. Maxima and minima stay unchanged: TVM
+    cannot split reductions that handle NaN.
 
     Returns
     -------
-    Whether `block` is a sum along contiguous axes with rows that are long enough. If it is not, the
+    Whether `block` is a sum along contiguous axes with rows that are long enough. If not, the
     schedule is unchanged.
     """
     found = schedule.get(block)
@@ -78,7 +78,8 @@ def _sum_by_lane(schedule: s_tir.Schedule, block: Any, lane_loop: Any, summed: i
 
 
 def _lanes(length: int, width: int) -> tuple[int, int] | None:
-    """The number of vectors, and of lanes in each, that divide a row; None if the row is too short.
+    """The number of vectors that divide a row, and of lanes in each vector; None if the row is too
+    short.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ def _lanes(length: int, width: int) -> tuple[int, int] | None:
 
 
 def _axes_in_row(block: tirx.SBlock) -> int:
-    """How many of the last axes are summed over and contiguous in each tensor that is summed.
+    """The number of last axes that are summed over and are contiguous in each tensor of the sum.
 
     The result is zero in three cases: a tensor is read in another order, the block is not a sum of
     one value, or another axis follows a summed axis.
@@ -117,7 +118,7 @@ def _axes_in_row(block: tirx.SBlock) -> int:
 
 
 def _in_a_row(load: Any, axes: list[Any], most: int) -> int:
-    """How many of the last axes are also the last indices of `load`, in the same order.
+    """The number of last axes that are also the last indices of `load`, in the same order.
 
     The result is at most `most`.
     """

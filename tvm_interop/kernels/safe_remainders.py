@@ -1,15 +1,15 @@
 """Hides remainders by powers of two from LLVM's loop vectoriser, which computes them wrongly.
 
-The fault appears in a loop with more iterations than the power of two. LLVM treats the index
-`i % 8` as a counter of three bits. It loses the check that this counter does not wrap around, so
-the index keeps growing. For example, a `Tile` of a tensor of shape (4, 8, 4) by (1, 2, 4) reads
-beyond its input if vectors have 512 bits. Any kernel whose index wraps around may be affected: a
-repeated tensor, a shuffle of channels, a loop fused from two loops. The fault is in the LLVM that
-TVM 0.27 includes. `docs/upstream/llvm_wrapping_index.md` has a small program that shows it.
+The fault appears in a loop with more iterations than the power of two. LLVM treats the index `i %
+8` as a counter of three bits. It forgets that this counter goes back to 0 after 7, so the index
+keeps growing. For example, a `Tile` of a tensor of shape (4, 8, 4) by (1, 2, 4) reads beyond its
+input if vectors have 512 bits. Any kernel with such an index may be affected. Examples are a
+repeated tensor, a shuffle of channels, and a loop fused from two loops. The fault is in the LLVM
+that TVM 0.27 includes. `docs/upstream/llvm_wrapping_index.md` has a small program that shows it.
 
-This pass multiplies the dividend by one before the remainder is taken. The instruction that
-multiplies is opaque to LLVM's analysis, and it costs nothing in the machine code. All other
-operations stay unchanged.
+This module's pass multiplies the dividend by one before the remainder is taken. LLVM's analysis
+cannot look into this multiplication, which takes no time in the machine code. All other operations
+stay unchanged.
 """
 
 from __future__ import annotations

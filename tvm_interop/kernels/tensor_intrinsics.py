@@ -1,8 +1,8 @@
 """Imports TVM's tensor intrinsics in two seconds instead of twenty.
 
-TVM's MetaSchedule imports all of these intrinsics, and so does the rule of dlight for tensor cores
-when it is first used. Each of their 200 functions asks for the whole call stack with
-`inspect.stack`, which looks for the source lines of every frame in every module. TVM needs only the
+TVM's MetaSchedule imports all tensor intrinsics of TVM, and so does dlight's rule for tensor cores
+when it is first used. During this import, 200 functions ask for the whole call stack by
+`inspect.stack`, which searches every module for the source lines of every frame. TVM needs only the
 frames, without their source lines.
 """
 
@@ -25,7 +25,7 @@ def import_tensor_intrinsics() -> None:
 
 @contextmanager
 def quick_call_stacks() -> Iterator[None]:
-    """Let `inspect.stack` leave out source lines until the intrinsics have been imported."""
+    """Make `inspect.stack` leave out source lines until the intrinsics have been imported."""
     if _MODULE in sys.modules:
         yield
         return

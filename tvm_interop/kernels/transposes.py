@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 from ..machine.cpu_features import Registers
 
 _FEWEST_LANES = 4
-"""The least number of lanes in a vector; a narrower vector gains nothing."""
+"""The least number of lanes in a vector. Narrower vectors do not make a kernel faster."""
 _LEAST_WORK = 1 << 10
 """The least number of elements for which tiles are faster; smaller tensors fit into the L1
 cache."""
@@ -22,12 +22,13 @@ def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Register
     """Tile an element-wise block whose output and one input are contiguous along different axes.
 
     The vectors of a tile read the same few cache lines, one element from each line. If whole rows
-    were written instead of tiles, the reads would touch more cache lines than the L1 cache holds.
+    were written instead of tiles, the reads would use more cache lines than the L1 cache holds.
 
     Returns
     -------
-    The loop around the tiles, into which all outer loops are fused. None if the block has no such
-    input or is small. If the result is None, the schedule is unchanged.
+    The loop around the tiles, into which all outer loops are fused. None if the block is small or
+    no input is contiguous along another axis than the output. If the result is None, the schedule
+    is unchanged.
     """
     found = schedule.get(block)
     loops = schedule.get_loops(block)
@@ -61,8 +62,8 @@ def _axis_read_in_rows(block: tirx.SBlock, wide: list[int]) -> int | None:
 
     Returns
     -------
-    The axis's position. None if no input has such an axis, or if the output is not written in
-    order.
+    The position of the axis that is contiguous in an input but not in the output. None if no input
+    has such an axis, or if the output is not written in order.
     """
     axes = [axis.var for axis in block.iter_vars]
     store = block.body
@@ -88,7 +89,8 @@ def _axis_of(index: Any, axes: list[Any]) -> int | None:
 def _tile_size(extent: int, most: int) -> int:
     """The length of a tile's side: the largest divisor of `extent` up to `most`.
 
-    If that divisor is below `_FEWEST_LANES`, the length is the smaller of `most` and `extent`.
+    If the largest divisor is below `_FEWEST_LANES`, the length is the smaller of `most` and
+    `extent` instead.
     """
     divisor = max(n for n in range(1, most + 1) if extent % n == 0)
     return divisor if divisor >= _FEWEST_LANES else min(most, extent)

@@ -1,6 +1,6 @@
 """Schedules kernels by MetaSchedule's tuning records.
 
-A record is used only if its schedule makes the kernel faster than our default schedule does.
+A tuning record is used only if its schedule makes the kernel faster than our default schedule does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLACE_STORAGE = tvm.transform.Sequential(
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
     ]
 )
-"""Passes that TVM also runs when it compiles.
+"""Passes that are applied to a tuned kernel. TVM runs them again when it compiles.
 
 The second pass moves the allocation of each buffer close to the code that uses the buffer.
 """
@@ -36,10 +36,10 @@ The second pass moves the allocation of each buffer close to the code that uses 
 class TunedSchedule:
     """Schedule the kernels of a module whose best tuning record beats our default schedule.
 
-    Each of these kernels is marked as scheduled. All other kernels stay unchanged, for
-    `DefaultCPUSchedule`. The two schedules were compared when the record was made (see
-    `kernel_tuning`), so the same records always give the same kernels. The module given is not
-    changed.
+    The kernels that are scheduled are marked as scheduled. All other kernels stay unchanged, so
+    that `DefaultCPUSchedule` can schedule them later. A record says whether its schedule or our
+    default schedule was faster (see `kernel_tuning`). So nothing is measured here, and the same
+    records always give the same kernels. The pass makes a new module.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def tuned_kernel(func: tirx.PrimFunc, record: Any) -> tirx.PrimFunc:
     schedule = s_tir.Schedule(as_workload(func))
     record.trace.apply_to_schedule(schedule, remove_postproc=False)
     # MetaSchedule allocates the buffers of tiles for the whole kernel. They are moved into the loop
-    # that uses them, so that each thread or share of the kernel has buffers of its own.
+    # that uses them, so that each thread, or each share of the kernel, has its own buffers.
     placed = _PLACE_STORAGE(schedule.mod)["main"]
     named = placed.with_attr(SCHEDULED, True)
     if func.attrs is not None:

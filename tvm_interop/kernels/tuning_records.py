@@ -30,7 +30,7 @@ _HOW = "make some with `tvm-interop tune MODEL --kernels`"
 class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The latencies of a kernel with its tuned schedule and with our default schedule.
 
-    The two scheduled kernels run in turn on one thread.
+    The two scheduled kernels were measured in turns, on one thread.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class TuningRecords:
         Raises
         ------
         InputError
-            There is no such folder, it has no file of records, the records cannot be read, or they
+            The folder does not exist or has no file of records. Or the records cannot be read, or
             are for another target.
         """
         self.folder = Path(folder)
@@ -84,7 +84,7 @@ class TuningRecords:
 
     @classmethod
     def made(cls, folder: str | os.PathLike[str], target: Any) -> TuningRecords:
-        """The records in a folder, which is made if it does not exist.
+        """Open a folder of records. The folder is made if it does not exist.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class TuningRecords:
         self._count(record)
 
     def compared(self, tuned: tirx.PrimFunc, default: tirx.PrimFunc) -> Comparison | None:
-        """The comparison of two scheduled kernels; None if they were never compared."""
+        """The stored comparison of two scheduled kernels; None if they were never compared."""
         return self._comparisons.get((kernel_hash(tuned), kernel_hash(default)))
 
     def add_comparison(self, comparison: Comparison) -> None:
@@ -128,7 +128,7 @@ class TuningRecords:
         Raises
         ------
         InputError
-            There is no such trial.
+            There is no trial of any of these kernels.
         """
         if not self._trials:
             raise self._empty()
@@ -166,7 +166,7 @@ def as_workload(kernel: tirx.PrimFunc) -> tvm.IRModule:
 
     Kernels that differ only in their names have equal modules.
     """
-    # A schedule changes loops in place, so the module gets a copy of them.
+    # A schedule changes loops in place, so the module gets a copy of the kernel's loops.
     return tvm.IRModule({"main": s_tir.renew_defs(kernel).with_attr("global_symbol", "main")})
 
 

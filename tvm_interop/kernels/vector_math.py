@@ -1,8 +1,9 @@
 """Transcendental functions of float32 as expressions that LLVM turns into vector instructions.
 
-TVM's LLVM back end calls the C library for these functions, once for each element. Here each
-function is a range reduction, a polynomial and a few selections. All elements need the same
-operations, so LLVM can vectorise a loop over elements for any processor.
+TVM's LLVM back end calls the C library for functions such as `exp`, once for each element. In this
+module each function reduces the argument to a small range, evaluates a polynomial, and selects
+between a few cases. All elements need the same operations, so LLVM can vectorise a loop over
+elements for any processor.
 
 All functions are right within 2 units in the last place for every argument, including subnormal
 numbers, infinities and NaN (`tests/unit/test_vector_math.py` measures the error). The polynomials
@@ -25,14 +26,15 @@ _LOG2_E = math.log2(math.e)
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860677e-06
 """Two numbers whose sum is ln 2.
 
-The first has 15 bits, so that its product with an exponent is exact.
+The first number has 15 bits, so that its product with an exponent is exact.
 """
 _SQRT_HALF_BITS = 0x3F3504F3
 _ROUNDING = 12582912.0
 _ROUNDING_BITS = 0x4B400000
 """The bits of `_ROUNDING`, 1.5 * 2**23.
 
-A number that is added to `_ROUNDING` is rounded to an integer, which the low bits of the sum hold.
+If a number is added to `_ROUNDING`, the sum is rounded, and its low bits hold the number rounded to
+an integer.
 """
 _MINUS_INFINITY_BITS = int(np.float32(-math.inf).view(np.int32))
 _ROUNDING_64 = 6755399441055744.0
@@ -47,7 +49,7 @@ _EXP = (
     0.0013946190010756254,
     0.000199179703486152,
 )
-# (e**r - 1 - r) / r**2 as a polynomial of r in float64, on the same range.
+# (e**r - 1 - r) / r**2 as a polynomial of r in float64, for |r| <= ln(2) / 2.
 _EXP_64 = (
     0.49999999999600503,
     0.16666666666571128,
@@ -251,30 +253,34 @@ def _exp(x: Expr) -> Expr:
         return _let(bits, lambda exponent: of_parts(x, exponent))
 
     def of_parts(x: Expr, exponent: Expr) -> Expr:
-        # The exponent is taken from the bits, because TVM would simplify `rounded - _ROUNDING` to
-        # an expression that does not round.
+        # The exponent is read from the bits of `rounded`, because TVM would simplify `rounded -
+        # _ROUNDING` to an expression that does not round.
         n = exponent.astype("float32")
         return _let(n, lambda n: of_rest(x - n * _f32(_LN2_HIGH), n, exponent))
 
     def of_rest(exact: Expr, n: Expr, exponent: Expr) -> Expr:
-        # `exact - low` is rounded. The linear term therefore uses `exact` and `low` separately.
+        # The difference `exact - low` is rounded, so the linear term uses `exact` and `low`
+        # separately.
         low = n * _f32(_LN2_LOW)
 
         def of(exact: Expr, rest: Expr) -> Expr:
-            # This long expression is used once, so it is not bound to a variable (see `_let`).
+            # This long expression is not bound to a variable, because it is used only once (see
+            # `_let`).
             grown = exact + (rest * rest * _polynomial(_EXP, rest) - low) + _f32(1)
             return _scaled(grown, exponent)
 
         return _let(exact, lambda exact: _let(exact - low, lambda rest: of(exact, rest)))
 
-    # Infinity is selected, not computed. LLVM may fuse a product that overflows with a later sum
-    # into one instruction, which does not overflow in between. Then `infinity - infinity`, which
-    # is NaN, would become a finite number minus infinity.
+    # For large arguments the result is set to infinity, not computed by an overflow. LLVM may fuse
+    # a product and a later sum into one instruction, in which the product does not overflow. Then a
+    # result that should be `infinity - infinity`, which is NaN, would be wrong.
     return tirx.Select(x > _f32(high), _f32(math.inf), _let(bounded, of))
 
 
 def _scaled(x: Expr, n: Expr) -> Expr:
-    """`x` times 2 to the power of `n`, in two steps, as a single factor may be out of range."""
+    """`x` times 2 to the power of `n`, as two products, because a single factor may be out of
+    range.
+    """
 
     def of(half: Expr) -> Expr:
         return x * _two_to_the(half) * _two_to_the(n - half)
@@ -361,7 +367,7 @@ def power_from_exponent(x: Expr, y: Expr, size_of_power: Expr) -> Expr:
     one, infinity = _f32(1), _f32(math.inf)
     is_whole = tirx.floor(y) == y
     is_odd = tirx.all(tirx.abs(y) < _f32(2.0**24), y - _f32(2) * tirx.floor(y * _f32(0.5)) == one)
-    is_negative = tirx.reinterpret("int32", x) < _i32(0)  # This includes minus zero.
+    is_negative = tirx.reinterpret("int32", x) < _i32(0)  # Minus zero counts as negative.
 
     def with_special(result: Expr) -> Expr:
         # 1 to the power of infinity is 1, but its logarithm, 0, times infinity is NaN.
@@ -376,7 +382,8 @@ def power_from_exponent(x: Expr, y: Expr, size_of_power: Expr) -> Expr:
 
 def _square_root(x: Expr) -> Expr:
     """`x ** 0.5`: the square root, except for minus zero and minus infinity."""
-    # The bits are compared, because TVM assumes that no number is below the lowest finite number.
+    # The bits are compared, because TVM assumes that no number is less than the lowest finite
+    # number.
     is_minus_infinity = tirx.reinterpret("int32", x) == _i32(_MINUS_INFINITY_BITS)
     root = tirx.Select(is_minus_infinity, _f32(math.inf), tirx.sqrt(x))
     return tirx.Select(x == _f32(0), _f32(0), root)
@@ -395,9 +402,9 @@ _POWERS: dict[float, Callable[[Expr], Expr]] = {
 def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
     """`body` applied to a variable that is bound to `value`, so that `value` is computed once.
 
-    TVM's passes simplify each bound value several times, and put it in the place of its variable
-    each time. So a value that is used only once is not bound, and the variables that a value needs
-    are bound before it, not inside of it.
+    TVM's passes simplify each bound value several times, and each time put it in place of its
+    variable. To save this time, a value that is used only once is not bound. The variables that a
+    value needs are bound before the value, not inside of it.
     """
     if isinstance(value, (tirx.Var, tirx.FloatImm)):
         return body(value)
@@ -427,7 +434,8 @@ def _polynomial(
 def _from_int64(x: Expr) -> Expr:
     """A small integer as float64.
 
-    It is converted through int32: every processor has vector instructions for that conversion.
+    The integer is converted to int32 first, because every processor has vector instructions to
+        convert int32 to float64.
     """
     return x.astype("int32").astype("float64")
 

@@ -25,12 +25,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tirx.sigmoid": vector_math.sigmoid,
     "tirx.tanh": vector_math.tanh,
 }
-"""Maps the name of a TIR operator to the function that writes it out as float32 arithmetic."""
+"""Maps the name of a TIR operator to the function that expresses it as float32 arithmetic."""
 
 
 @prim_func_pass(opt_level=0, name="VectorizeMath")
 class VectorizeMath:
-    """Write out the transcendental functions in each kernel of a module as arithmetic.
+    """Replace the transcendental functions in each kernel of a module by arithmetic.
 
     Functions of float16 are computed in float32, as in TVM. Functions of float64 stay calls. Apply
     this pass to scheduled kernels: a later schedule that inlines a long expression would repeat it
@@ -45,15 +45,15 @@ class VectorizeMath:
 
 
 def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with its calls of `FUNCTIONS` of float32 and float16 written out as arithmetic.
+    """`func` with arithmetic in place of its calls of `FUNCTIONS` for float32 and float16.
 
-    A kernel without such calls is returned unchanged.
+    A kernel without calls of `FUNCTIONS` is returned unchanged.
 
     TVM's analyzer replaces each variable by the expression it is bound to. Two nested calls of
     functions would therefore take minutes to compile, and three nested calls hours. So an argument
     that contains a function is first stored in a buffer, and then read from the buffer. An argument
-    in a branch of a condition may be computed only if the condition holds. In a branch, the outer
-    function therefore stays a call.
+    in a branch of a condition may be computed only if the condition holds. So if an argument in a
+    branch contains a function, the outer function stays a call.
     """
     body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))
     in_vectors = _stores_in_vectors(body)
@@ -66,7 +66,8 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def in_reduction(block: Any) -> Any:
         """Allocate the arguments' buffers in the reduction block itself.
 
-        TVM does not allow blocks with buffers inside a reduction block.
+        A separate block for the buffers is not possible, because TVM allows no block with buffers
+        inside a reduction block.
         """
         if block.init is None:
             return block
@@ -104,7 +105,7 @@ def _with(block: Any, body: Any, buffers: list[Any]) -> Any:
 def _vectors_with_arguments_first(loop: Any) -> Any:
     """Split a vectorised loop into one loop for each step.
 
-    All elements finish a step before the next step begins.
+    Each step is done for all elements before the next step begins.
     """
     if loop.kind != tirx.ForKind.VECTORIZED:
         return loop
@@ -127,7 +128,8 @@ def _loop_over(step: Any, loop: Any) -> tirx.For:
 def _steps(statement: Any, lane: Any, lanes: Any, held: list[Any]) -> list[Any]:
     """Split `statement` into steps that run one after the other.
 
-    An argument that contains a function is stored in a new buffer by a step of its own.
+    If a function's argument contains another function, a separate step stores the argument in a new
+    buffer.
 
     Parameters
     ----------
@@ -227,7 +229,8 @@ _STEPPED: dict[str, Callable[..., Any]] = {
     "tirx.pow": _power_in_steps,
     "tirx.sigmoid": _sigmoid_in_steps,
 }
-"""Maps the name of a TIR operator whose formula contains functions to the code for its steps.
+"""Some TIR operators have a formula that contains functions, and are computed in steps. Maps the
+name of such an operator to the code that makes its steps.
 
 Each step computes a part of the formula.
 """

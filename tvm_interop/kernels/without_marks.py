@@ -6,8 +6,8 @@
 arguments, because it allocates all other buffers itself. With the mark, LLVM may use instructions
 that fail at other addresses. A caller's arrays seldom begin at a multiple of 64: NumPy's begin at a
 multiple of 16. Without this mark, kernels take any address that is a multiple of the element's
-size, and runs need not copy their inputs. Vector instructions without this assumption are as fast
-on data that is aligned.
+size, and runs need not copy their inputs. Vector instructions that accept any address are as fast
+on aligned data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Models of how long operators and stages take, in microseconds: measured, predicted or given.
+"""Models that say how long operators and stages take, in microseconds. The times are measured,
+predicted or given.
 
 A stage consists of groups of operators. Groups run side by side, and the operators of a group run
 one after the other.

@@ -1,4 +1,4 @@
-"""The `LatencyModel` that schedulers ask for latencies, and a table that implements it."""
+"""Defines `LatencyModel`, which schedulers ask for latencies, and a table of latencies."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ class LatencyModel(ABC):
     """Tells schedulers how long operators and stages take, in microseconds.
 
     A subclass implements `op` and `stage`. It also overrides `stages` if it can answer for many
-    stages at once, or if it has to start something expensive before it can answer.
+    stages at once faster than for one stage after the other.
 
     Attributes
     ----------
-    is_costly: whether an answer takes long, for example because stages are measured. If so,
-        searches ask for few stages, and use estimates until they know which stages matter.
-    may_refuse: whether `stages` may return inf for a stage. Such a stage is never chosen.
-    stage_us: microseconds that every stage costs on top of its operators, for example for a barrier
-        behind each stage. `op` does not include them. The default is 0: plans have no barriers, and
-        a measured stage already includes the forks and joins of its streams.
+    is_costly: whether the model takes long to answer, for example because it measures stages. If
+        so, searches ask for few stages, and use estimates until they know which stages matter.
+    may_refuse: whether `stages` may return inf for a stage. Schedulers never choose a stage with
+        this latency.
+    stage_us: microseconds that every stage takes in addition to its operators, for example for a
+        barrier after the stage. `op` does not include them. The default is 0, because plans have no
+        barriers, and the measured latency of a stage includes the forks and joins of its streams.
     """
 
     is_costly: bool = False
@@ -41,24 +42,25 @@ class LatencyModel(ABC):
 
     @abstractmethod
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of a stage, whose groups run side by side.
+        """Microseconds that a stage takes, with its groups side by side.
 
         The operators of a group run in order.
         """
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        """Microseconds of each stage, shape (len(stages),), by one call of `stage` for each.
+        """Microseconds of each stage, shape (len(stages),). This default calls `stage` for each
+        stage.
 
         `stages` may be a `StageBatch`, which holds the same stages in three flat arrays.
         """
         return as_prices([self.stage(groups) for groups in stages], len(stages))
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure once more the stages that a search has chosen; returns how many were measured.
+        """Measure again the stages that a search has chosen, and return how many were measured.
 
         A search prefers stages that were fast by chance, so the sum of their latencies is too
-        optimistic. The new measurements had no part in the choice, and replace the old
-        measurements. A model that does not measure returns 0.
+        small. Measuring them again corrects this, because chance favours none of the new
+        measurements, which replace the old ones. A model that does not measure returns 0.
         """
         return 0
 
@@ -76,7 +78,8 @@ class LatencyModel(ABC):
         )
 
     def mergeable(self) -> Sequence[Sequence[int]]:
-        """Disjoint sets of operators. Two or more operators of a set might be merged into one.
+        """Disjoint sets of operators. Two or more operators of a set might be merged into one
+        operator.
 
         If an operator is divided into parts, all of its parts are in the same set. Either all of
         the parts are merged, or none. There are no sets unless a subclass overrides this method.
@@ -86,18 +89,18 @@ class LatencyModel(ABC):
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
         """Microseconds of each set of operators merged into one, shape (len(sets),).
 
-        A set holds all parts of a divided operator. The result is inf for a set that cannot be
-        merged. It is inf for every set unless a subclass overrides this method.
+        Each set holds either all parts of a divided operator or none. A set that cannot be merged
+        gets inf. Unless a subclass overrides this method, all sets get inf.
         """
         return np.full(len(sets), math.inf)
 
 
 class LatencyOver(LatencyModel):
-    """Passes all requests on to another latency model. A subclass adds or changes answers.
+    """Gives the latencies of another latency model. A subclass adds or changes some of them.
 
     Parameters
     ----------
-    base: the other latency model.
+    base: the latency model whose latencies are given.
     """
 
     def __init__(self, base: LatencyModel) -> None:
@@ -136,7 +139,7 @@ class LatencyOver(LatencyModel):
 
 
 class LatencyTable(LatencyModel):
-    """A table of operator latencies, used as if operators never slowed each other down.
+    """A table of the operators' latencies. It assumes that operators never slow each other down.
 
     A group takes as long as its operators together. A stage takes as long as its longest group,
     plus `stage_us` and the waits between its streams.
@@ -144,15 +147,17 @@ class LatencyTable(LatencyModel):
     Parameters
     ----------
     op_us: (num_ops,) microseconds of each operator, by id.
-    streams: the number of streams onto which a stage's groups are packed. The longest group goes
-        first, onto the least loaded stream (ties: lowest group, lowest stream). The stage takes as
-        long as its most loaded stream. None: each group has a stream of its own.
+    streams: the number of streams onto which a stage's groups are packed. They are packed from the
+        longest to the shortest, each onto the least loaded stream (ties: lowest group, lowest
+        stream). The stage takes as long as its most loaded stream. None gives each group its own
+        stream.
     transfers: microseconds of a copy from one GPU to another, by (producer, reader), as
-        `Link.transfers` gives them. Every edge that is asked for needs an entry. None: copies take
-        no time.
-    stage_us: microseconds that each stage costs on top of its operators (see `LatencyModel`).
-    wait_us: microseconds that a wait between streams costs. A stage of k groups, or of k streams
-        where `streams` is given, has 2 (k - 1) waits: all streams but one are forked and joined.
+        `Link.transfers` gives them. Every edge for which a latency is asked needs an entry. With
+        None, copies take no time.
+    stage_us: microseconds that each stage takes in addition to its operators (see `LatencyModel`).
+    wait_us: microseconds that a wait between streams takes. A stage on k streams has 2 (k - 1)
+        waits, because all streams but one are forked and joined. Without `streams`, k is the number
+        of groups.
 
     Raises
     ------
@@ -214,7 +219,7 @@ class LatencyTable(LatencyModel):
 
         Raises
         ------
-        LatencyError: the table of transfers lacks this edge.
+        LatencyError: the table of transfers lacks the edge from `u` to `v`.
         """
         if self._transfers is None:
             return 0.0
@@ -232,7 +237,8 @@ class LatencyTable(LatencyModel):
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
         """Microseconds of each stage, shape (len(stages),), in one native call.
 
-        If a subclass overrides `stage`, its `stage` is called for each stage instead.
+        If a subclass overrides `stage`, no native call is made, and its `stage` is called for each
+        stage.
         """
         if getattr(self.stage, "__func__", None) is not LatencyTable.stage:
             return super().stages(stages)
@@ -321,9 +327,9 @@ def merge_latencies(
 def pack_groups_of_stages(
     stages: Sequence[Sequence[Sequence[int]]], op_us: npt.ArrayLike, num_streams: int
 ) -> tuple[int, ...]:
-    """Pack each stage's groups onto streams: longest group first, onto the least loaded stream.
+    """Pack each stage's groups onto streams: the longest first, each onto the least loaded stream.
 
-    Returns the stream of each group, stage after stage. A group is as long as its operators
+    Returns the stream of each group, stage after stage. A group takes as long as its operators
     together. Ties: lowest group, lowest stream.
 
     Parameters
@@ -339,15 +345,16 @@ def pack_groups_of_stages(
 def sum_in_order(times_us: Sequence[float] | npt.NDArray[np.float64]) -> float:
     """The sum, added from the first number to the last as the native code does.
 
-    Python's own `sum` compensates rounding from 3.12 on, and numpy's `sum` adds in pairs. Their
-    results differ from native sums in the last bits, so they cannot be compared with native sums.
+    Python's `sum` compensates for rounding since 3.12, and numpy's `sum` adds in pairs. So their
+    results may differ in the last bits from the sums that the native code computes.
     """
     return LatencyTable(times_us).stage([range(len(times_us))])
 
 
 def as_prices(answer: object, count: int) -> npt.NDArray[np.float64]:
-    """A latency model's answer as an array, shape (count,); LatencyError if it is not such an
-    array."""
+    """Convert a latency model's answer to an array of shape (count,). Raise LatencyError if that is
+    impossible.
+    """
     try:
         numbers = np.asarray(answer)
         prices_us = np.empty(0) if numbers.dtype.kind in "USmM" else numbers.astype(np.float64)
@@ -355,8 +362,8 @@ def as_prices(answer: object, count: int) -> npt.NDArray[np.float64]:
         prices_us = np.empty(0)
     if prices_us.shape != (count,):
         raise LatencyError(
-            f"the latency model's prices of {count} stages are {_shortened(answer)}; give one "
-            "number of microseconds for each"
+            f"the latency model's answer for {count} stages is {_shortened(answer)}; give one "
+            "number of microseconds for each stage"
         )
     _check_sum(prices_us[np.isfinite(prices_us)])
     return prices_us
@@ -376,8 +383,8 @@ def _check_sum(prices_us: npt.NDArray[np.float64]) -> None:
         total_us = prices_us.sum()
     if not math.isfinite(total_us):
         raise LatencyError(
-            "the sum of the latency model's prices is more than a float can hold; the largest "
-            f"price is {prices_us.max()} us"
+            "the sum of the latency model's latencies is more than a float can hold; the largest "
+            f"latency is {prices_us.max()} us"
         )
 
 
@@ -393,7 +400,7 @@ def _shortened(value: object) -> str:
 
 
 def check_size(latency: LatencyModel, names: Sequence[str]) -> None:
-    """Check that a latency table has one entry for each operator; other models always pass.
+    """If `latency` is a table, check that it has one entry for each operator.
 
     Raises
     ------

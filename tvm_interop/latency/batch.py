@@ -1,4 +1,4 @@
-"""Stores many stages as flat arrays, because IOS may ask for a hundred thousand stages at once."""
+"""Stores many stages as flat arrays. IOS may ask for the latencies of 100,000 stages at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StageBatch(Sequence[Groups]):
 
     @classmethod
     def from_stages(cls, stages: Iterable[Sequence[Sequence[int]]]) -> StageBatch:
-        """Flatten a list of stages; a `StageBatch` is returned as it is.
+        """Flatten a list of stages. If `stages` is a `StageBatch`, return it unchanged.
 
         Raises
         ------
@@ -95,7 +95,9 @@ class StageBatch(Sequence[Groups]):
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):
-            raise IndexError(f"there is no stage {index}: the batch has {len(self)} stages, from 0")
+            raise IndexError(
+                f"there is no stage {index}: the batch has {len(self)} stages, numbered from 0"
+            )
         first = self.stage_ends[index - 1] if index else 0
         ends = self.group_ends[first : self.stage_ends[index]].tolist()
         begin = int(self.group_ends[first - 1]) if first else 0
@@ -118,7 +120,7 @@ class StageBatch(Sequence[Groups]):
 def _ids(ops: list[int]) -> npt.NDArray[np.int64]:
     try:
         array = np.asarray(ops)
-    except ValueError:  # Some elements are lists.
+    except ValueError:  # NumPy refuses lists of different lengths.
         array = np.empty(0, dtype=object)
     if (array.dtype.kind == "i" and array.ndim == 1) or not ops:
         return array.astype(np.int64)

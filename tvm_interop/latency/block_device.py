@@ -22,13 +22,13 @@ class BlockDevice:
     flops_a_us, bytes_a_us: operations and bytes of memory traffic per microsecond, of the whole
         GPU.
     launch_us, gap_us, wait_us: as in `BlockGpu`.
-    efficiency: the share of `flops_a_us` that kernels reach on a busy multiprocessor.
-    busy_threads: threads that keep the arithmetic of a multiprocessor busy. A block with fewer
-        threads computes proportionally slower, and leaves the rest of the arithmetic to other
-        blocks.
-    thread_bytes_a_us: bytes per microsecond that one thread moves at most. A thread waits for its
-        loads, so a block reaches the full rate only if it has enough threads.
-    block_us: microseconds that a block takes in addition to its work.
+    efficiency: the fraction of `flops_a_us` that kernels reach on a busy multiprocessor.
+    busy_threads: the number of threads that keep the arithmetic units of a multiprocessor busy. A
+        block with fewer threads computes proportionally slower, and other blocks can use the rest
+        of the units.
+    thread_bytes_a_us: the most bytes that one thread can move in a microsecond. A thread waits for
+        its loads, so a block needs many threads to reach the full rate of the memory.
+    block_us: microseconds that each block takes in addition to its arithmetic and memory traffic.
 
     Raises
     ------
@@ -63,16 +63,15 @@ class BlockDevice:
     def kernel(
         self, demand: KernelDemand, flops: float, nbytes: float, efficiency: float = 1.0
     ) -> BlockKernel:
-        """A kernel whose blocks share `flops` and `nbytes` equally.
+        """Describe a kernel of which all blocks have equal parts of `flops` and `nbytes`.
 
-        Alone on the GPU, a block takes `block_us` plus the longer of its arithmetic and its memory
-        traffic, since a GPU does both at the same time.
+        A block that runs alone on the GPU takes `block_us` plus the time of its arithmetic or of
+        its memory traffic, whichever is longer. The GPU does both at the same time.
 
         Parameters
         ----------
-        efficiency: the speed of a block of this kernel, as a share of the speed of blocks of other
-            kernels. For the rest of its time a block waits, and leaves the arithmetic to other
-            blocks.
+        efficiency: the speed at which a block of this kernel computes, divided by the speed of
+            blocks of other kernels. While a block waits, other blocks can use the arithmetic units.
 
         Raises
         ------

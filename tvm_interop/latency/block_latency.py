@@ -17,19 +17,19 @@ class BlockLatency(LatencyModel):
     """Simulates the kernels of a stage's groups side by side, each group on its own stream.
 
     The host launches the first operator of each group, then the second of each group, and so on.
-    It launches the first kernel while the previous stage still runs, so the first kernel does not
-    wait for its launch. But the host needs `gpu.launch_us` for each kernel of the stage, so the
-    latency is at least the sum of these times. The latency includes `gpu.gap_us` after the last
-    kernel. A stage of k groups also has 2 (k - 1) waits of `gpu.wait_us`, as in `LatencyTable`.
+    It launches the first kernel while the previous stage still runs, so no time is added for this
+    launch. But the host needs `gpu.launch_us` for each kernel of the stage, so the latency is at
+    least the sum of these times. The latency includes `gpu.gap_us` after the last kernel. A stage
+    of k groups also has 2 (k - 1) waits of `gpu.wait_us`, as in `LatencyTable`.
 
-    Stages of equal kernels are simulated once. IOS still asks for as few stages as it can
-    (`is_costly`), since the simulation of a stage takes about a millisecond.
+    Stages of equal kernels are simulated only once. The simulation of a stage takes about a
+    millisecond, so `is_costly` tells IOS to ask for as few stages as it can.
     """
 
     is_costly = True
 
     def __init__(self, kernels: Sequence[Sequence[BlockKernel]], gpu: BlockGpu) -> None:
-        """Store the kernels of each operator, by id, in the order in which they run.
+        """Store each operator's kernels (by operator id), in the order in which the kernels run.
 
         Raises
         ------
@@ -55,7 +55,7 @@ class BlockLatency(LatencyModel):
         return np.array([self.stage(groups) for groups in stages])
 
     def kernels_us(self, groups: Sequence[Sequence[Sequence[BlockKernel]]]) -> float:
-        """Microseconds of a stage, from the kernels of each operator of each group."""
+        """Microseconds that a stage takes, computed from the kernels of its groups' operators."""
         key = tuple(tuple(tuple(of_op) for of_op in group) for group in groups)
         if key not in self._known_us:
             self._known_us[key] = self._simulated(key)

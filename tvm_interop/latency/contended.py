@@ -1,4 +1,4 @@
-"""Computes the latency of operators that share a device, instead of measuring it."""
+"""Computes the latency of operators that run at once on one device, without measuring."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .base import LatencyModel, LatencyTable
 from .batch import StageBatch
 
 _CHUNK = 1 << 16
-"""Number of stages that are simulated at once. More stages would take too much memory, and fewer
-would take longer."""
+"""Number of stages that are simulated at once. With more stages the simulation would take too much
+memory, and with fewer too much time."""
 
 
 class ContendedLatency(LatencyModel):
     """Takes operator latencies from a table, and simulates a stage's groups side by side.
 
-    Operators that run at the same time slow each other down. Compared with an operator that runs
-    alone, arithmetic takes max(1, the cores that the operators keep busy / `cores`) times as long,
-    and memory traffic takes max(1, the sum of their memory shares / `bandwidth`) times as long. An
-    operator slows down by the mean of these two factors, weighted by its memory share.
+    Operators that run at the same time slow each other down. Their arithmetic slows down by the sum
+    of their `op_cores`, divided by `cores`. Their memory traffic slows down by the sum of their
+    `memory_share`, divided by `bandwidth`. A factor below 1 counts as 1. An operator slows down by
+    the mean of these two factors, in which the factor of memory has the weight `memory_share`.
     `scheduling.simulation.simulate` follows the same rule; this class simulates many stages at
     once.
 
@@ -30,8 +30,8 @@ class ContendedLatency(LatencyModel):
     op_us: (num_ops,) microseconds of each operator alone.
     cores: number of cores of the device.
     bandwidth: how many operators that only move bytes can run at full speed at the same time.
-    op_cores: (num_ops,) how many cores each operator keeps busy when it runs alone.
-    memory_share: (num_ops,) the share of its time for which each operator waits for memory when it
+    op_cores: (num_ops,) the number of cores that each operator keeps busy when it runs alone.
+    memory_share: (num_ops,) the fraction of its time that each operator waits for memory when it
         runs alone.
     """
 
@@ -91,7 +91,7 @@ class ContendedLatency(LatencyModel):
             slowdown = (1 - share) * compute[:, None] + share * memory[:, None]
             ends_in_us = np.where(running, left_us * slowdown, np.inf)
             step_us = ends_in_us.min(axis=1)
-            step_us[np.isinf(step_us)] = 0.0  # These stages have ended.
+            step_us[np.isinf(step_us)] = 0.0  # The stages in which no operator runs have ended.
             ended = running & (ends_in_us <= step_us[:, None])
             took_us += step_us
             at += ended
@@ -106,8 +106,8 @@ def _groups_of(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The begin and end of each stage's groups in `batch.ops`.
 
-    Both arrays have shape (last - first, the largest number of groups in a stage). Stages with
-    fewer groups are padded with empty groups.
+    The two arrays have the shape (last - first, the largest number of groups in a stage). Stages
+    with fewer groups are padded with empty groups.
     """
     bounds = np.concatenate([[0], batch.stage_ends])[first : last + 1]
     num_groups = np.diff(bounds)
@@ -122,7 +122,7 @@ def _groups_of(
 
 
 def _ops_at(batch: StageBatch, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The operators at the positions `at` of `batch.ops`.
+    """The operators at the positions `at` in `batch.ops`.
 
     A position may lie behind the last operator of its group. The result for this position is then
     undefined.

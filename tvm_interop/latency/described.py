@@ -23,8 +23,8 @@ class DeviceDescription:
         device.
     launch_us: microseconds that the smallest operator takes.
     cores: a CPU's cores or a GPU's multiprocessors.
-    values_a_core: number of values that an operator writes for each core that it keeps busy. An
-        operator that writes more values keeps more cores busy.
+    values_a_core: an operator keeps one core busy for each `values_a_core` values that it writes.
+        So an operator that writes more values keeps more cores busy.
     bandwidth: how many operators that only move bytes can run at full speed at the same time.
     link: the connection to another device of this kind; None if there is none.
     """
@@ -39,7 +39,8 @@ class DeviceDescription:
 
 
 COPY_US = 10.0
-"""Fixed microseconds of a copy between GPUs, whatever its size. This is our own assumption."""
+"""Microseconds that every copy between GPUs takes in addition to the time for its bytes. This
+number is our own assumption."""
 
 DEVICES: Mapping[str, DeviceDescription] = {
     "v100": DeviceDescription(15.7e6, 900e3, 3.0, 80, 2048, 1.0, Link(50e3, COPY_US)),
@@ -58,22 +59,22 @@ DEVICES: Mapping[str, DeviceDescription] = {
 
 The figures are the rate for fp32 without tensor cores, the memory bandwidth, the number of
 multiprocessors, the threads that each multiprocessor holds, and the bandwidth of NVLink in one
-direction. For `v100` and `a40` the link is between two GPUs: two of six links for a V100, the
-bridge for an A40. For `a100` and `h100` the link is all NVLink connections together. The others
-have no link here. The microseconds of a launch are our own assumption. `v100` is the SXM2, `a100`
-the 80 GB SXM4, `h100` the SXM5.
+direction. For `v100` and `a40`, the bandwidth is that between two GPUs: two of six links for a
+V100, the bridge for an A40. For `a100` and `h100`, it is that of all NVLink connections together.
+The other devices have no link here. The microseconds of a launch are our own assumption. `v100` is
+the SXM2, `a100` the 80 GB SXM4, `h100` the SXM5.
 
 Sources:
 
 - `v100`: data sheet of the Tesla V100 (2020). `a40`: data sheet of the A40 (2022). `a100`: data
   sheet of the A100 (2021). `h100`: data sheet of the H100 (2023).
-- `k80`: board specification of the Tesla K80 (BD-07317-001, 2015). The rate is half of 8.74 TFLOPS,
-  as it is one of two GPUs, at the boost clock.
+- `k80`: board specification of the Tesla K80 (BD-07317-001, 2015). A K80 has two GPUs, and `k80` is
+  one of them, so the rate is half of 8.74 TFLOPS (at the boost clock).
 - `rtx2080ti`: white paper on Turing (WP-09183-001, 2018), of the reference card. `rtx2080super`:
   NVIDIA's product page; 3,072 cores at 1.815 GHz. `rtx3080`: white paper on GA102 (2020), 10 GB.
 - `jetson_nano`, `jetson_tx2`, `xavier_nx`: NVIDIA's data sheets of the modules. The rate for fp32
   is two operations per core and cycle: 128 cores at 0.921 GHz, 256 at 1.3 GHz, 384 at 1.1 GHz. For
-  the first two, NVIDIA advertises the rate for fp16, which is twice as high."""
+  the first two, NVIDIA advertises the rate for fp16, which is twice the rate for fp32."""
 
 
 def device_description(name: str) -> DeviceDescription:
@@ -99,13 +100,13 @@ def described_latency(
 ) -> ContendedLatency:
     """The latencies of operators and stages on a described device.
 
-    The latency of an operator is the sum of three times: for a launch, for its arithmetic on the
-    cores that it keeps busy, and for its memory traffic.
+    The latency of an operator is a sum of three times: the time of a launch, of the arithmetic on
+    the cores that the operator keeps busy, and of the memory traffic.
 
     Parameters
     ----------
     flops, nbytes: (num_ops,) floating-point operations and bytes of memory traffic.
-    values: (num_ops,) how many values each operator writes.
+    values: (num_ops,) the number of values that each operator writes.
     transfers: as `LatencyTable` takes them.
     """
     cores = np.clip(np.ceil(np.asarray(values) / device.values_a_core), 1, device.cores)

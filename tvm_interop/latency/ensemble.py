@@ -1,7 +1,7 @@
-"""An ensemble of boosted trees, which predicts a number and how uncertain the number is.
+"""An ensemble of models (boosted trees) that predicts a number and how uncertain the number is.
 
-Each member of the ensemble learns from its own random draw of the samples. Members disagree where
-samples are few, so their disagreement says how far to trust the prediction.
+Each member of the ensemble learns from its own random draw of the samples. Where samples are few,
+the members' predictions differ. So this difference says how uncertain the prediction is.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ the last time."""
 class TreeEnsemble:
     """Predicts a number and its uncertainty. The same seed and samples give the same predictions.
 
-    For each sample by itself, a Poisson draw decides how often each member sees the sample (Oza and
-    Russell, "Online Bagging and Boosting", AISTATS 2001). So samples may be added bit by bit.
+    Samples may be added bit by bit. When a sample is added, a Poisson draw for each member decides
+    how often the member sees the sample (Oza and Russell, "Online Bagging and Boosting", AISTATS
+    2001).
 
     Attributes
     ----------
@@ -80,7 +81,7 @@ class TreeEnsemble:
         self._noise = self._unseen_error()
 
     def predict(self, features: npt.NDArray[np.float32]) -> tuple[Floats, Floats]:
-        """The mean of the members' predictions, and its standard deviation: two arrays (n,).
+        """Return the mean of the members' predictions and the standard deviation: two arrays (n,).
 
         The variance is the sum of two parts: the variance between the members, and their mean
         squared error on samples they have not seen.
@@ -107,12 +108,15 @@ class TreeEnsemble:
         return self._xgboost.train(parameters, samples, trees, xgb_model=self._boosters[member])
 
     def _predict_members(self, features: npt.NDArray[np.float32]) -> Floats:
-        # A search asks for a few stages at a time. More threads would mostly wait for each other.
+        # Use one thread. A search asks for a few stages at a time, so more threads would mostly
+        # wait for each other.
         asked = self._xgboost.DMatrix(features, nthread=1)
         return np.array([booster.predict(asked) for booster in self._boosters], dtype=np.float64)
 
     def _unseen_error(self) -> float:
-        """Mean squared error of the members on samples they never drew; 0 without such samples."""
+        """Mean squared error of each member on the samples that it did not learn from; 0 if there
+        are none.
+        """
         assert self._features is not None
         unseen = self._weights == 0
         if not unseen.any():

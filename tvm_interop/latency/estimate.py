@@ -1,7 +1,7 @@
 """Estimates a latency from several runs: their median, their spread and their number.
 
-Other programs may take the core away in the midst of a run. The time of such a run shows how busy
-the machine was, not how long the work takes, so the run does not count: see `undisturbed`.
+Other programs may take a core away during a run. The time of such a run shows how busy the machine
+was, not how long the work takes. So the run does not count (see `undisturbed`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 _DEVIATIONS_IN_SPREAD = 1.349
-"""An interquartile range has this many standard deviations if noise is normally distributed."""
+"""The interquartile range of normally distributed noise, divided by its standard deviation."""
 _MEDIAN_OVER_MEAN = 1.2533
 """The standard error of a median, divided by the standard error of a mean."""
 _HELD_UP = 1.25
-"""A run counts as held up by other programs if it took more than this many times as long as the
-shortest run."""
+"""A run counts as delayed by other programs if its time divided by that of the shortest run is more
+than this."""
 
 
 def undisturbed(
@@ -27,8 +27,8 @@ def undisturbed(
 ) -> npt.NDArray[np.float64]:
     """The times, ascending, of the runs that take at most a quarter longer than the shortest run.
 
-    On a quiet machine nearly all runs are left. On a busy machine most runs may have waited for a
-    core, so the median of all runs would depend on the waits.
+    On a quiet machine nearly all runs pass. On a busy machine most runs may have waited for a core,
+    and the median of all runs would include these waits.
     """
     ordered = np.sort(np.asarray(seconds, dtype=np.float64))
     counted: npt.NDArray[np.float64] = ordered[ordered <= _HELD_UP * ordered[0]]
@@ -49,7 +49,7 @@ class Estimate:
     latency_us: the median of the runs, in microseconds.
     spread_us: the runs' interquartile range, in microseconds; None for a single run, or if it was
         not recorded.
-    samples: the number of runs, without runs that other programs held up; 0 if it was not recorded.
+    samples: the number of runs that other programs did not delay; 0 if it was not recorded.
     """
 
     latency_us: float
@@ -60,11 +60,12 @@ class Estimate:
     def of_runs(
         cls, seconds: Sequence[float] | npt.NDArray[np.float64], start_us: float = 0.0
     ) -> Estimate:
-        """The estimate from one or more runs, without runs that other programs held up.
+        """Estimate a latency from one or more runs. Runs that other programs delayed do not count.
 
         Parameters
         ----------
-        start_us: microseconds that it takes to start a run; they are subtracted.
+        start_us: microseconds that the start of a run takes; they are subtracted from each run's
+            time.
         """
         counted = undisturbed(seconds)
         lower, median, upper = np.percentile(counted, [25, 50, 75]) * 1e6

@@ -40,8 +40,9 @@ FEATURES = (
     "threads",
     "cores",
 )
-"""The names of the columns of `stage_features`. In names with `extent`, "least" and "most" compare
-the operators of a stage. In all other names they compare its groups."""
+"""The names of the columns of `stage_features`. "least" and "most" are the least and the largest
+value in a stage: among its operators in names with `extent`, and among its groups in other names.
+"""
 
 
 LEAST_US = 0.5
@@ -78,7 +79,7 @@ class OperatorTable:
 
 
 def longest_group_us(batch: StageBatch, table: OperatorTable) -> Floats:
-    """Microseconds of each stage if groups never slowed each other down, shape (num_stages,)."""
+    """Microseconds that the longest group of each stage takes alone, shape (num_stages,)."""
     layout = _Layout(batch)
     return layout.most(layout.group_sums(table.latency_us))
 
@@ -167,5 +168,7 @@ def _ratio(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def _log(values: Floats) -> Floats:
-    """The logarithm of 1 + value, because values differ by orders of magnitude; 0 stays 0."""
+    """The logarithm of 1 + value. A logarithm is used because values differ by orders of
+    magnitude.
+    """
     return np.log1p(values)

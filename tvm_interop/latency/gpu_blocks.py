@@ -2,21 +2,23 @@
 
 The model of the GPU has four rules:
 
-- Multiprocessors are alike. A kernel that is ready joins the end of one queue: kernels of different
-  streams run in the order in which they arrive at the heads of their streams (Chen et al., "Opara",
-  2023, section 2.1). Only the kernel at the front of the queue sends blocks, and a block that runs
-  is never interrupted. So a large kernel at the front holds up all kernels behind it ("GPU
-  blocking", section 2.3). Kernels that become ready at the same time join in launch order.
-- A block goes to the multiprocessor that is least full and still has room for it. The fullness of a
-  multiprocessor is the largest share taken of its block slots, threads, registers and shared
-  memory. A fixed order of the multiprocessors breaks ties. A block stays where it is until it ends.
-- The blocks of a multiprocessor share its arithmetic. If the blocks need more than the
-  multiprocessor has, all of them slow down by the same factor.
-- All running blocks share the memory bandwidth. If the blocks need more than the memory gives, each
-  block gets an equal part, or only the bandwidth that it needs, if that is less (max-min fairness).
+- Multiprocessors are alike. A kernel that is ready joins the end of the GPU's only queue. So
+  kernels of different streams run in the order in which they arrive at the heads of their streams
+  (Chen et al., "Opara", 2023, section 2.1). Only the kernel at the front of the queue sends blocks,
+  and a block that runs is never interrupted. So a large kernel at the front delays all kernels
+  behind it ("GPU blocking", section 2.3). Kernels that become ready at the same time join in launch
+  order.
+- A block goes to the least full multiprocessor among those on which it still fits. A multiprocessor
+  has block slots, threads, registers and shared memory. It is as full as the resource of which the
+  largest fraction is taken. A fixed order of the multiprocessors breaks ties. A block stays where
+  it is until it ends.
+- The blocks of a multiprocessor share its arithmetic units. If the blocks need more arithmetic than
+  the multiprocessor can do, all of them slow down by the same factor.
+- All running blocks share the memory bandwidth. If the blocks together need more, each gets an
+  equal part. A block that needs less than this part gets what it needs (max-min fairness).
 
-Multiprocessors that hold the same blocks at the same point of progress are simulated as one,
-because they develop in the same way. This changes no result.
+Multiprocessors that run the same blocks, which have done the same part of their work, are simulated
+as one, because they go on in the same way. This changes no result.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ RESOURCES = ("blocks", "threads", "registers", "shared memory")
 """The resources of a multiprocessor that blocks occupy, in the order of `BlockKernel.most`."""
 
 _TIE = 1e-9
-"""Events count as simultaneous if their times differ by less than this share of the time so far."""
+"""Events count as simultaneous if their times differ by less than this fraction of the time so
+far.
+"""
 _ROOM = 1 + 1e-9
-"""The largest share of a resource that blocks may take together.
+"""The largest fraction of a resource that blocks may take together.
 
 It is above 1 to allow for rounding.
 """
@@ -47,15 +51,17 @@ overflows."""
 
 @dataclass(frozen=True)
 class BlockKernel:
-    """One launch of a kernel, as far as the simulation needs it. All its blocks are alike.
+    """The facts about one launch of a kernel that the simulation needs. All blocks are alike.
 
     Attributes
     ----------
     blocks: number of blocks.
-    most: for each resource of `RESOURCES`, the most blocks of this kernel that a multiprocessor
-        could hold if no other resource were limited. So one block takes 1/most of the resource.
+    most: for each resource of `RESOURCES`, the most blocks of this kernel that fit on a
+        multiprocessor if no other resource is limited. So one block takes the fraction 1/most of
+        the resource.
     block_us: microseconds of one block that runs alone on the GPU.
-    busy: the share of a multiprocessor's arithmetic that one block alone keeps busy, 0 to 1.
+    busy: the fraction of a multiprocessor's arithmetic units that one block alone keeps busy, 0 to
+        1.
     nbytes: bytes that one block moves from or to memory.
     """
 
@@ -110,13 +116,13 @@ class Launch:
 
     Attributes
     ----------
-    kernel: the kernel; None for an operator that launches nothing, such as a view. It takes no
+    kernel: the kernel; None for an operator that launches nothing, such as a view, and takes no
         time.
     arrives_us: the earliest time at which the kernel can run.
-    after: indices of earlier launches on the same stream that must have ended. After the end of a
-        kernel, `gap_us` of the GPU passes.
-    waits: indices of earlier launches on other streams that must have ended. After the end of each
-        of their kernels, `wait_us` of the GPU passes.
+    after: indices of earlier launches on the same stream that must have ended. After each of them
+        the GPU's `gap_us` passes.
+    waits: indices of earlier launches on other streams that must have ended. After each of them the
+        GPU's `wait_us` passes.
     """
 
     kernel: BlockKernel | None
@@ -169,10 +175,10 @@ def _is_within(value: object, least: float) -> bool:
 def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float], list[float]]:
     """The microseconds at which each launch starts and ends.
 
-    A kernel starts when its first block does.
+    A kernel starts when its first block starts.
 
-    Complexity: events * (different multiprocessors + running kernels). A kernel has at least one
-    event for each wave of its blocks (the blocks that run at once).
+    Complexity: events * (different multiprocessors + running kernels). An event is the end of
+    blocks. The blocks of a kernel that run at once (a wave) cause at least one event.
     """
     gpu = _Gpu(on.multiprocessors, on.bytes_a_us)
     start_us = [0.0] * len(launches)
@@ -232,8 +238,9 @@ class _Running:
 
     Attributes
     ----------
-    waiting, unfinished: numbers of blocks that have not started, and that have not ended.
-    share: the share of each resource that one block takes.
+    waiting, unfinished: the number of blocks that have not started, and the number that have not
+        ended.
+    share: the fraction of each resource that one block takes.
     """
 
     __slots__ = ("kernel", "number", "share", "unfinished", "waiting")
@@ -251,8 +258,8 @@ class _Cohort:
     Attributes
     ----------
     count: number of blocks.
-    left: share of each block's work that is left.
-    rate: the share of a block's work that is done in a microsecond.
+    left: the fraction of each block's work that is left.
+    rate: the fraction of a block's work that is done in a microsecond.
     """
 
     __slots__ = ("count", "left", "rate", "running")
@@ -265,12 +272,13 @@ class _Cohort:
 
 
 class _Alike:
-    """Multiprocessors that hold the same blocks at the same point of progress.
+    """A group of multiprocessors that run the same blocks, which have done the same part of their
+    work.
 
     Attributes
     ----------
-    size: number of these multiprocessors.
-    taken: for each resource, the share that the blocks take.
+    size: the number of multiprocessors in this group.
+    taken: for each resource, the fraction that the blocks take.
     """
 
     __slots__ = ("cohorts", "size", "taken")
@@ -321,7 +329,7 @@ class _Gpu:
         self._rates_hold = True
 
     def place(self, running: _Running) -> None:
-        """Start as many waiting blocks as there is room for."""
+        """Start as many waiting blocks as fit on the multiprocessors."""
         fits = [
             (max(alike.taken), place, alike)
             for place, alike in enumerate(self._all)
@@ -402,8 +410,8 @@ def _share_bandwidth(asks: list[tuple[float, int, _Cohort]], bytes_a_us: float) 
 
     Parameters
     ----------
-    asks: for each cohort (blocks of one kernel that started together), the bytes per microsecond
-        that one of its blocks asks for, the number of its blocks, and the cohort itself.
+    asks: a triple for each cohort (blocks of one kernel that started together): the bytes per
+        microsecond that each of its blocks asks for, the number of blocks, and the cohort.
     """
     asks.sort(key=lambda each: each[0])
     blocks_left = sum(blocks for _, blocks, _ in asks)

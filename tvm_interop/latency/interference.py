@@ -1,4 +1,5 @@
-"""Latencies of stages whose groups slow each other down beyond shared cores and bandwidth."""
+"""Latencies of stages whose groups slow each other down, also for other reasons than shared cores
+and bandwidth."""
 
 from __future__ import annotations
 
@@ -16,20 +17,20 @@ Floats = npt.NDArray[np.float64]
 
 
 class InterferingLatency(LatencyOver):
-    """Slows down the stages of another latency model, by a share for each concurrent group.
+    """Makes the stages of another latency model slower, by a fraction for each concurrent group.
 
-    A stage takes 1 + `interference` * others times as long as `base` says. Here `others` is the
-    mean number of other groups that run while the longest group runs: the sum of the latencies that
-    all groups have alone, divided by the largest of these latencies, minus 1. So for two equal
+    The latency that `base` gives for a stage is multiplied by 1 + `interference` * others. Here
+    `others` is the mean number of other groups that run while the longest group runs. It is the sum
+    of the latencies of the groups alone, divided by the largest of them, minus 1. So for two equal
     groups `others` is 1, and a short group beside a long one adds little. The simulation of serving
     applies the same rule to instances of models (`serving.models.ServingDevice`).
 
-    On simulated GPUs, kernels share cores and bandwidth. On real GPUs they also compete for caches.
-    `benchmarks.interference` fits the share to published times.
+    On simulated GPUs, kernels share only cores and bandwidth. On real GPUs they also compete for
+    caches. `benchmarks.interference` fits the parameter `interference` to published times.
 
     Parameters
     ----------
-    interference: the share, 0 or more.
+    interference: the slowdown by each other group, as a fraction of the latency, 0 or more.
 
     Raises
     ------

@@ -33,7 +33,9 @@ class Prediction:
     spread: Floats
 
     def optimistic_us(self, spreads: float) -> Floats:
-        """Microseconds that lie `spreads` standard deviations below the expected latencies."""
+        """Optimistic latencies in microseconds: the expected latencies minus `spreads` standard
+        deviations.
+        """
         return self.us * np.exp(-spreads * self.spread)
 
 
@@ -76,8 +78,8 @@ class Samples:
 class LearnedLatency(LatencyModel):
     """Uses measured latencies for single operators, and predicts stages of several operators.
 
-    The model predicts how many times longer a stage takes than its longest group takes alone. This
-    ratio is small, and is similar in different networks.
+    The model predicts a ratio: the latency of a stage, divided by the latency of its longest group
+    alone. This ratio is small, and similar in different networks.
 
     Parameters
     ----------
@@ -141,7 +143,7 @@ class LearnedLatency(LatencyModel):
         )
 
     def observe_records(self, records: Iterable[Record], workloads: Mapping[str, Workload]) -> None:
-        """Learn from a database's records of any models, as far as `samples_of` can use them."""
+        """Learn from the records of a database, of any models, that `samples_of` can use."""
         self._learn(samples_of(records, workloads, self._setting))
 
     def _learn(self, found: Sequence[Samples]) -> None:
@@ -170,14 +172,14 @@ def samples_of(
 ) -> list[Samples]:
     """The records from which a model for the setting `here` can learn, grouped by setting.
 
-    These records have the device and the version of TVM that `here` has, and any number of streams
-    and threads. A stage is left out if it ran only once, or if one of its operators was not
+    The records must have the same device and version of TVM as `here`. Their numbers of streams and
+    threads may differ. A stage is left out if it ran only once, or if one of its operators was not
     measured alone in the stage's setting.
     """
     by_setting: dict[Setting, list[Record]] = {}
     for record in records:
         setting = record.setting
-        # A single run only gives a rough guess of a latency. The model does not learn from guesses.
+        # A single run gives only a rough latency, from which the model should not learn.
         if setting is None or not record.groups or record.samples < 2:
             continue
         if (setting.device, setting.tvm_version) == (here.device, here.tvm_version):

@@ -2,7 +2,7 @@
 
 `learned.py` predicts stages of several operators, and for that it needs the latency of each
 operator alone. Schedulers such as `lios+` ask only for these latencies. For such schedulers, this
-model predicts the latencies of most operators from the work that they do.
+model predicts the latencies of most operators from the operators' work (such as FLOPs).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .measurement import Record, Setting, Workload
 _FEWEST_FOR_TREES = 16
 """Trees learn from the program's own operators if at least this many are measured.
 
-With fewer operators, predictions learned from other programs are only shifted.
+With fewer operators, the predictions learned from other programs are only shifted by a constant.
 """
 _UNSURE = 1.0
 """Standard deviation of the logarithm of a latency, if the model has learned nothing from other
 programs, and this program has too few measured operators for trees."""
 
 _RIDGE = 1.0
-"""Weight of the penalty on the slopes of the straight line."""
+"""The weight of the penalty on the slopes in the fit of the straight line (ridge regression)."""
 
 
 class LearnedOperators:
@@ -38,10 +38,9 @@ class LearnedOperators:
     second comes from boosted trees, which learn the difference between this line and operators of
     other programs. The third comes from the operators of this program that were measured so far
     (`observe`): the median of their differences from the sum of the first two terms. If enough
-    operators of this program were measured, other trees learn the remainder of each difference,
-    after the median is subtracted. So records of another CPU or another target help too:
-    predictions from them err by nearly the same factor for all operators, and the median corrects
-    this factor.
+    operators of this program were measured, other trees learn what is left of each difference after
+    the median is subtracted. Records of another CPU or another target help too. Predictions from
+    them are wrong by nearly the same factor for all operators, and the median corrects this factor.
 
     Parameters
     ----------
@@ -64,7 +63,9 @@ class LearnedOperators:
 
     @property
     def num_samples(self) -> int:
-        """Number of operators learned from so far, of this program and of others."""
+        """The number of operators, of this program and of others, that the model has learned from
+        so far.
+        """
         return self._elsewhere.num_samples + len(self._own_log_us)
 
     def observe_elsewhere(
@@ -135,7 +136,7 @@ class LearnedOperators:
         return Prediction(np.maximum(np.exp(log_us), LEAST_US), spread)
 
     def _before(self, features: Floats) -> tuple[Floats, Floats]:
-        """Predict logarithms of latencies by the first two terms that the class describes.
+        """Predict logarithms of latencies by the straight line and the trees of other programs.
 
         Returns
         -------
@@ -152,8 +153,8 @@ class LearnedOperators:
 
         Returns
         -------
-        For each operator, the logarithm of the measured latency minus the predicted logarithm,
-        minus the median of these differences. Then the median itself.
+        First, for each operator, the logarithm of the measured latency minus the predicted
+        logarithm, minus the median of these differences. Second, this median.
         """
         if not len(self._own_log_us):
             return np.empty(0), 0.0
@@ -184,15 +185,16 @@ def _features(workloads: Sequence[Workload], settings: Sequence[Setting]) -> Flo
 
 
 def _largest_shapes(work: Workload) -> tuple[float, float]:
-    """The logarithm of the largest dimension of the result, and of its last dimension."""
+    """The logarithms of the largest dimension and of the last dimension of the result."""
     shape = work.arguments[-1][1] if work.arguments else ()
     return np.log1p(max(shape, default=0)), np.log1p(shape[-1] if shape else 0)
 
 
 def _straight_line(features: Floats, log_us: Floats) -> Floats:
-    """The slopes and the height of the line through the logarithms of latencies, shape (4,).
+    """Fit a line to the logarithms of latencies. Return its slopes and its height, shape (4,).
 
-    A small penalty on the slopes (ridge regression) gives a line for fewer than four operators too.
+    A small penalty on the slopes (ridge regression) makes the line unique for fewer than four
+    operators too.
     """
     heights = np.ones((len(features), 1))
     penalty = np.eye(3, 4) * _RIDGE

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import msgspec
 
 _METHOD = "primed"
-"""Name of the method of measuring stages: an untimed run comes before each timed run. Latencies
-from different methods cannot be compared, so this name is part of `stage_key`."""
+"""Names the way in which stages are measured: an untimed run comes before each timed run. Latencies
+that were measured in different ways cannot be compared, so this name is part of `stage_key`."""
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -26,7 +26,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ----------
     hash: a hash of everything that decides the latency: the kernel's code and shapes, or a library,
         its version and the operator's description.
-    name: for people: the kernel's name, or the library and what it computes.
+    name: a name for people to read: the kernel's name, or the library and what it computes.
     arguments: type and shape of each tensor that the operator reads, followed by the type and shape
         of each tensor that it writes.
     flops: floating-point operations. An addition and a multiplication count as two. The number is 0
@@ -71,10 +71,10 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     Attributes
     ----------
-    key: a name for the stage and the setting, chosen by the code that measures.
+    key: identifies the stage and the setting; chosen by the code that measures.
     latency_us: the median of the runs, in microseconds.
-    samples: number of runs in the median, without runs that other programs held up; 0 if it was not
-        recorded.
+    samples: the number of runs in the median. Runs that other programs delayed do not count. 0 if
+        it was not recorded.
     measured_at: UTC time in ISO 8601; empty if it was not recorded.
     groups: hashes of the workloads that ran one after the other on each stream. None if the record
         is from an older version, which did not keep them.
@@ -94,9 +94,11 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def stage_key(setting: Setting, parallel_kernels: bool, streams: Sequence[Sequence[str]]) -> str:
-    """A key for a stage, from everything that decides its latency, whatever the model is.
+    """Make a key for a stage from everything that decides its latency. Stages of different models
+    may have the same key.
 
-    Databases contain these keys. If a key changes, its stage has to be measured again.
+    Databases contain the keys of stages. If code changes a stage's key, the stage has to be
+    measured again.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Gives latencies of merged convolutions, on a device whose latencies are not measured.
+"""Gives latencies of merged convolutions on a device on which nothing is measured.
 
 IOS merges convolutions of the same tensor into a wider convolution (Ding et al., MLSys 2021,
 section 3).
@@ -24,7 +24,7 @@ class ConvShape:
 
     Attributes
     ----------
-    data: name of the tensor that it reads.
+    data: name of the tensor that the convolution reads.
     image: height and width of that tensor.
     in_channels, channels: channels that it reads and writes.
     window: height and width of its kernel.
@@ -74,18 +74,20 @@ class ConvShape:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """A key that is equal for convolutions that could be merged, if their sizes allow it."""
+        """A key. Convolutions can be merged only if their keys are equal and their sizes allow
+        it.
+        """
         return self.data, self.strides, self.output, self.activation, self.images
 
 
 def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
-    """The convolution into which `convs` are merged; None if they cannot be merged.
+    """The one convolution that replaces `convs` if they are merged; None if they cannot be merged.
 
-    There must be two or more convolutions, all of the same `kind`. The merged kernel has the
+    `convs` must be two or more convolutions, all of the same `kind`. The merged kernel has the
     largest height and width of all kernels, and the merged padding is the largest padding. Each
-    kernel is placed into the merged kernel, at an offset of the largest padding minus its own
-    padding, and must fit there. The other weights of the merged kernel are 0. Compilations merge by
-    the same rules (`lowering.conv_chains`).
+    kernel must fit into the merged kernel, at an offset of the largest padding minus its own
+    padding. The other weights of the merged kernel are 0. Compilations merge by the same rules
+    (`lowering.conv_chains`).
     """
     first = convs[0] if convs else None
     if first is None or len(convs) < 2 or any(conv.kind != first.kind for conv in convs):
@@ -108,10 +110,9 @@ def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
 class MergingConvs(LatencyOver):
     """Adds the latencies of merged convolutions to a latency model that does not know them.
 
-    The merged operator takes as long as `price` says. At batch 1, cutting its output into the
-    outputs of the single convolutions takes no time, because each of these outputs is one
-    contiguous piece of the merged output. For larger batches, `price` must include the time of
-    cutting.
+    The merged operator takes as long as `price` says. Its output must be cut into the outputs of
+    the single convolutions. At batch 1 this takes no time, because each of them is contiguous in
+    the merged output. For larger batches, `price` must include the time of cutting.
 
     Parameters
     ----------

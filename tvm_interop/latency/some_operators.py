@@ -1,4 +1,4 @@
-"""The latencies of some of a model's operators, for a search of a part of its graph."""
+"""The latencies of some of a model's operators, for a search that schedules only these."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LatencyOfSome(LatencyOver):
         return self._base.stages([self._old(groups) for groups in stages])
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let the model measure stages again, and return how many it measured."""
+        """Let `base` measure stages again, and return how many it measured."""
         return self._base.measure_again([self._old(groups) for groups in stages])
 
     def transfer(self, u: int, v: int) -> float:

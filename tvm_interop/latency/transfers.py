@@ -20,7 +20,7 @@ class Link:
     Attributes
     ----------
     bytes_a_us: bytes that the link carries per microsecond, in one direction: 1,000 are 1 GB/s.
-    fixed_us: fixed microseconds of every copy, whatever its size.
+    fixed_us: microseconds that every copy takes in addition to the time for its bytes.
     """
 
     bytes_a_us: float
@@ -31,7 +31,7 @@ class Link:
             raise LatencyError(f"a link carries {self.bytes_a_us} bytes/us; it must be above 0")
         if not (math.isfinite(self.fixed_us) and self.fixed_us >= 0):
             raise LatencyError(
-                f"a copy takes {self.fixed_us} us at least; that must be finite, not negative"
+                f"`fixed_us` of a link is {self.fixed_us}; it must be finite, not negative"
             )
 
     def copy_us(self, nbytes: int) -> float:
@@ -39,7 +39,8 @@ class Link:
         return self.fixed_us + nbytes / self.bytes_a_us
 
     def transfers(self, graph: OpGraph) -> dict[tuple[int, int], float]:
-        """Microseconds to copy the data that an operator reads from another, by (producer, reader).
+        """Microseconds to copy the data that one operator reads from another, by (producer,
+        reader).
 
         Raises
         ------

@@ -1,5 +1,6 @@
 """Lowers a Relax module to a `Program`.
 
-The modules here rewrite and merge operators, group the operators that kernel libraries can compute,
-fuse operators into units, extract the units into a program, and divide large operators into parts.
+The modules in this folder rewrite and merge operators, and find groups of operators that kernel
+libraries can compute. They fuse operators into units, one kernel each. They make a program of these
+units, and divide large operators into parts.
 """

@@ -1,9 +1,9 @@
-"""Recognises activation functions by their values, whichever operators a model computes them with.
+"""Recognises activation functions by their values, so it does not matter which operators are used.
 
 A chain of element-wise operators on one tensor and on constant numbers is a function of one number.
-This module computes the function for many arguments. If all results agree with an activation that
-libraries know, the chain is that activation. So `x * sigmoid(x)`, `x / (1 + exp(-x))` and SiLU are
-all recognised as the same activation.
+This module computes the function for many arguments. If all results agree with those of an
+activation that kernel libraries support, the chain computes this activation. So `x * sigmoid(x)`,
+`x / (1 + exp(-x))` and SiLU are all recognised as the same activation.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .static_shape import static_shape
 _Array = npt.NDArray[np.float64]
 
 MOST_OPERATORS = 12
-"""Largest number of operators in a chain. No known model needs more for one activation."""
+"""The largest number of operators in a chain. No known model needs more for one activation."""
 _TOLERANCE = 2e-6
-"""Largest relative difference between two results that count as equal.
+"""Two results are equal if their relative difference is at most this number.
 
-If the wanted result is below 1, this is the largest absolute difference. Constants such as 1/6 are
+For a result below 1, this is the limit of the absolute difference. Constants such as 1/6 are
 rounded to float32, so results are not exact.
 """
 _LARGE = 1e30
-"""The number that stands for a missing bound of a clip."""
+"""The number that is used as the bound of a clip if the bound is missing."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def find_activation(
     uses: Mapping[relax.Var, int],
     source: relax.Var,
 ) -> ActivationChain | None:
-    """The longest chain after `source` that computes an activation; None if no chain does.
+    """The longest chain that applies an activation to `source`; None if there is no such chain.
 
     No operator outside of the chain reads `source`.
 
@@ -163,7 +163,7 @@ def constant_number(expr: relax.Expr) -> float | None:
     if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
         array = expr.value.numpy()
         return float(array.reshape(())) if array.size == 1 and array.dtype.kind == "f" else None
-    value = getattr(expr, "value", None)  # `IntImm` and `FloatImm` have a `value`.
+    value = getattr(expr, "value", None)  # Of an `IntImm` or a `FloatImm`.
     return float(value) if isinstance(value, (int, float)) else None
 
 
@@ -182,9 +182,9 @@ def _next(
     computed: Mapping[relax.Var, _Array],
     source: relax.Var,
 ) -> relax.Var | None:
-    """The next element-wise operator whose arguments are all constant or in `computed`.
+    """Return the next element-wise operator whose arguments are all constant or in `computed`.
 
-    None if there is no such operator.
+    Return None if no operator fits.
     """
     for known in computed:
         for user in users.get(known, ()):
@@ -222,8 +222,8 @@ def _only_leaves_by(
     inside = [
         arg for var in computed for arg in getattr(values.get(var), "args", ()) if arg in computed
     ]
-    # The operator that computes `source` adds nothing to `inside`, because its arguments are not
-    # in `computed`.
+    # `computed` includes `source`. The operator that computes `source` adds nothing to `inside`,
+    # because its arguments are not in `computed`.
     return uses[last] > 0 and all(
         uses[var] == sum(1 for arg in inside if arg.same_as(var))
         for var in computed
@@ -234,8 +234,8 @@ def _only_leaves_by(
 def _recognised(results: _Array) -> Activation | None:
     low, high = float(np.min(results)), float(np.max(results))
     if low < high and _agree(results, np.clip(_SAMPLES, low, high)):
-        # If the smallest result equals the smallest sample, the lower bound is not known: a clip
-        # whose bound lies below all samples would give the same results. The same holds for the
+        # If the smallest result equals the smallest sample, the clip has no lower bound, or a bound
+        # below all samples. This code then assumes that there is no bound. The same holds for the
         # upper bound.
         unbounded = high >= np.max(_SAMPLES)
         if unbounded and low == 0:

@@ -1,8 +1,9 @@
-"""Rewrites operators of sequences and volumes as operators of images (N, C, H, W).
+"""Rewrites operators on sequences and volumes as operators on images of shape (N, C, H, W).
 
 Kernel libraries and this package's passes for convolutions handle only convolutions of images. A
-change of shape ends a group of operators that a library computes in one call. Therefore the
-element-wise operators and concatenations between two convolutions become operators of images too.
+library computes a group of operators in one call, and a change of shape would end such a group. So
+the element-wise operators and concatenations between two convolutions become operators on images
+too.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ class AsImages(ABC):
 
     Attributes
     ----------
-    rank: the number of axes of the values that become images.
-    anchors: the operators that always become operators of images. Element-wise operators and
-        concatenations of channels become operators of images only if an input is an image already.
+    rank: the number of axes that a tensor has before it becomes an image.
+    anchors: the operators that always become operators on images. Element-wise operators and
+        concatenations of channels do so only if an input is an image already.
     """
 
     rank: int
     anchors: frozenset[tvm.ir.Op]
 
     def rewritten(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """`mod` with operators of images; each keeps the name of the operator that it replaces."""
+        """`mod` with operators on images. Each keeps the name of the operator that it replaces."""
         main = mod["main"]
         bindings = [b for b in bindings_of(main) if isinstance(b, relax.VarBinding)]
         if not any(getattr(b.value, "op", None) in self.anchors for b in bindings):
@@ -62,11 +63,13 @@ class AsImages(ABC):
 
     @abstractmethod
     def anchor(self, call: relax.Call) -> relax.Expr | None:
-        """The operator of images for `call`, one of the `anchors`; None to keep `call` as it is."""
+        """The operator on images that replaces `call`, one of the `anchors`; None to keep
+        `call`.
+        """
 
     @abstractmethod
     def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
-        """An expression that makes `expr` an image; a constant if possible.
+        """An expression that converts `expr` to an image; a constant if possible.
 
         `expr` has `rank` axes.
         """
@@ -77,7 +80,7 @@ class AsImages(ABC):
 
     @abstractmethod
     def broadcast_shape(self, shape: Shape) -> Shape | None:
-        """The shape that a broadcast tensor has as an image; None if it cannot become an image.
+        """The shape, as an image, of a tensor that is broadcast; None if it cannot become an image.
 
         `shape` has `rank` axes.
         """
@@ -115,7 +118,9 @@ class AsImages(ABC):
         return var
 
     def kernel(self, compute: Any, *args: relax.Expr, name: str) -> relax.Expr:
-        """A call with inputs `args` of a new kernel, which `compute` defines on TE tensors."""
+        """A call of a new kernel, with the inputs `args`. `compute` defines the kernel on TE
+        tensors.
+        """
         return self._builder.call_te(compute, *args, primfunc_name_hint=name)
 
     def _replaced(self, binding: relax.Binding) -> Iterable[relax.Binding]:
@@ -154,7 +159,7 @@ class AsImages(ABC):
         return relax.Call(call.op, made, call.attrs, call.ty_args)
 
     def _operand(self, arg: relax.Expr, shape: Shape) -> relax.Expr | None:
-        """The argument that replaces `arg` in an element-wise operator of images.
+        """The argument that replaces `arg` in an element-wise operator on images.
 
         `shape` is the shape of the original operator's result. None if the shape of `arg` is not
         known, or if `arg` cannot be broadcast as an image.

@@ -1,4 +1,4 @@
-"""Computes bounds of the results of arithmetic, comparisons and functions."""
+"""Computes bounds of the results of operations from the bounds of their operands."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from .kernel_stores import UnprovenError
 
 ORDINARY = 1e30
-"""The assumed largest size of a float that the model computes and that is not a mask."""
+"""The largest absolute value that a float is assumed to have. Masks may have larger values."""
 WIDE = 1e6
-"""If the two ends of a bound are farther apart than this number, the value counts as data, about
-which nothing else is known."""
+"""A value is called data if the two ends of its bound differ by more than this number. Nothing else
+is known about such a value.
+"""
 _VANISHES = -1000.0
-"""The exponential of this number, and of every smaller number, is exactly 0 in every type of
-floats."""
+"""The exponential of this number, and of every smaller number, is exactly 0 in every float type."""
 
 
 class Bound(NamedTuple):
-    """The least and the greatest value that an element may have.
+    """The smallest and the largest value that an element may have.
 
     If the bound goes from -inf to inf, the element may also be NaN.
     """
@@ -59,7 +59,7 @@ COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def truth(kind: str, one: Bound, other: Bound) -> Bound:
-    """The bound of a comparison or of a logical operation: 0, 1 or either."""
+    """The bound of the result of a comparison or logical operation: 0, 1, or 0 to 1."""
     if kind in ("gt", "ge"):
         return truth("lt" if kind == "gt" else "le", other, one)
     if kind == "ne":
@@ -100,7 +100,7 @@ def cast(value: Bound, before: str, after_it: str) -> Bound:
 
 
 def _rounded(value: Bound, dtype: str) -> Bound:
-    """The bound `value`; an end that is too large for the float type becomes infinity."""
+    """The bound `value`, where an end that is too large for the float type becomes infinity."""
     most = {"float16": 65504.0, "float64": 1.7976931348623157e308}.get(dtype, 3.4028234663852886e38)
     least = -math.inf if value.least < -most else value.least
     greatest = math.inf if value.greatest > most else value.greatest
@@ -108,8 +108,7 @@ def _rounded(value: Bound, dtype: str) -> Bound:
 
 
 def widened(value: Bound, dtype: str) -> Bound:
-    """A bound that also holds after rounding to a type, which may turn the smallest numbers into
-    0."""
+    """A bound that still holds after its value is rounded to a type, perhaps to 0."""
     if "float" not in dtype:
         return value
     kind: Any = {"float16": np.float16, "float64": np.float64}.get(dtype, np.float32)
@@ -123,7 +122,7 @@ def widened(value: Bound, dtype: str) -> Bound:
 
 
 def arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
-    """The bound of a sum, a difference, a product or a quotient."""
+    """The bound of a sum, a difference, a product or a quotient of two values with known bounds."""
     whole = ordinary(dtype)
     if ANY in (one, other):
         return ANY if "float" in dtype else whole
@@ -143,10 +142,10 @@ def arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
     found = widened(Bound(min(ends), max(ends)), dtype)
     if "float" not in dtype:
         return found if within(found, whole) else whole
-    # By the condition that `padding_bounds` states, the result lies in the range of ordinary
-    # floats, `whole`. There is one exception: if the bound of an operand exceeds `whole` at one
-    # end, the bound of the result may exceed it at the same end (for a product or a quotient, at
-    # both ends).
+    # `padding_bounds` states the assumption that results lie in the range of ordinary floats,
+    # `whole`. There is one exception. If an operand's bound goes beyond `whole` at one end, the
+    # result's bound may go beyond it at the same end. For a product or a quotient it may do so at
+    # both ends.
     low, high = other if kind in ("add", "mul", "div") else (-other.greatest, -other.least)
     is_low, is_high = min(one.least, low) < whole.least, max(one.greatest, high) > whole.greatest
     if kind in ("mul", "div"):
@@ -171,8 +170,9 @@ _TOTAL = frozenset(
         "round", "sigmoid", "sin", "tanh", "trunc",
     )
 )  # fmt: skip
-"""Functions whose result is finite for each finite number `x`, and in size at most 4 or below
-`abs(x) + 1`."""
+"""Functions whose result is finite for each finite number `x`. The absolute value of the result is
+at most 4, or below `abs(x) + 1`.
+"""
 
 
 def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
@@ -184,7 +184,7 @@ def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         if value == ANY:
             return ANY
         least = 0.0 if value.least <= _VANISHES else math.exp(min(value.least, 60.0)) * 0.999
-        least = widened(Bound(least, least), dtype).least  # Rounding may give 0.
+        least = widened(Bound(least, least), dtype).least  # A tiny number is rounded to 0.
         if value.greatest < 60:
             return widened(Bound(least, 1.001 * math.exp(value.greatest)), dtype)
         return Bound(least, whole.greatest if value.greatest <= whole.greatest else math.inf)
@@ -202,9 +202,8 @@ def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         return ANY
     if parts == [ZERO] and kind not in ("call cos", "call sigmoid"):
         return ZERO
-    # A value whose bounds are wider than `WIDE` counts as data, and `arithmetic` assumes that a
-    # divisor that is data is not 0. The result here may be exactly 0, so its bounds must be
-    # narrower.
+    # If a value with bounds wider than `WIDE` is a divisor, `arithmetic` assumes that it is not 0.
+    # The result of this function may be exactly 0, so its bounds must be narrower than `WIDE`.
     most = 1 + max(4.0, *(abs(end) for part in parts for end in part))
     return Bound(-most, most)
 
@@ -215,15 +214,15 @@ _NO_LARGER = frozenset(
         "call bitwise_or", "call bitwise_xor", "call bitwise_not", "call shift_right",
     )
 )  # fmt: skip
-"""Functions of whole numbers whose results are hardly larger than their arguments."""
+"""Functions of whole numbers whose results are at most slightly larger than their arguments."""
 
 
 def _of_whole_numbers(kind: str, parts: list[Bound], dtype: str) -> Bound:
-    """The bound of a function whose result is a whole number or a truth value."""
+    """The bound of the result of a function that returns a whole number or a boolean."""
     whole = ordinary(dtype)
     if dtype == "bool" or any(part.greatest - part.least > WIDE for part in parts):
         return whole
     most = 2 * max(1, *(abs(end) for part in parts for end in part)) + 1
     if kind not in _NO_LARGER or most > whole.greatest:
-        raise UnprovenError(f"computes a whole number by `{kind}`, which the proof does not know")
+        raise UnprovenError(f"computes a whole number by `{kind}`, which the proof does not cover")
     return Bound(max(-most, whole.least), most)

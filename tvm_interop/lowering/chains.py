@@ -1,7 +1,7 @@
-"""Describes operators with constant weights that can be merged, each with bias and activation.
+"""Describes operators with constant weights that can be merged into one wider operator.
 
-IOS describes this merge for convolutions (Ding et al., MLSys 2021, section 3). `merge_convs`
-performs it.
+Each operator may be followed by a bias and an activation. IOS describes this merge for convolutions
+(Ding et al., MLSys 2021, section 3). `merge_convs` performs the merge.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Chain(ABC):
 
     Attributes
     ----------
-    name: the name of the operator's binding, and so of its schedule unit.
-    vars: the variables that the operators define, in order. Each variable except the last is read
-        only by the next operator.
+    name: the name of the operator's binding, which is also the name of its unit.
+    vars: the variables that the operators of the chain define, in order. Each variable except the
+        last is read only by the next operator.
     call: the call of the operator.
     data: the operator's input.
-    weight: the weights.
+    weight: the operator's weights.
     bias: the bias, with one number for each output, or None.
     activation: the call of ReLU or clip, or None.
     """
@@ -50,7 +50,7 @@ class Chain(ABC):
 
     @property
     def result(self) -> relax.Var:
-        """The chain's last variable, the only variable of the chain that other operators read."""
+        """The chain's last variable. Operators outside of the chain read only this variable."""
         return self.vars[-1]
 
     @property
@@ -60,17 +60,17 @@ class Chain(ABC):
 
     @property
     def outputs(self) -> int:
-        """The number of outputs: channels of a convolution, columns of a product."""
+        """The number of channels of a convolution's output, or of columns of a matrix product."""
         return self.output_shape[self.axis]
 
     @property
     @abstractmethod
     def axis(self) -> int:
-        """The axis along which the outputs of merged operators lie side by side."""
+        """The axis along which the outputs of merged operators are stacked."""
 
     @abstractmethod
     def kind(self) -> Hashable:
-        """A key that is equal for chains that might be merged."""
+        """A key. Only chains with equal keys can be merged."""
 
     @abstractmethod
     def why_not_merged(self, group: Sequence[Chain]) -> str | None:
@@ -88,7 +88,7 @@ class Chain(ABC):
         """The bias, of shape (outputs,), reshaped so that it can be added to the output."""
 
     def activation_key(self) -> Hashable:
-        """A key that is equal for equal activations."""
+        """A key. Activations are equal if their keys are equal."""
         if self.activation is None:
             return None
         return (self.activation.op.name, *map(str, self.activation.args[1:]))
@@ -103,7 +103,7 @@ class Chain(ABC):
 
         Parameters
         ----------
-        bind: binds each operator to a new variable.
+        bind: a function that binds each operator to a new variable.
         """
         result = bind(self.wider(group, data))
         if any(chain.bias is not None for chain in group):
@@ -129,7 +129,7 @@ class ChainFinder:
     def ending(
         self, var: relax.Var, axis: int
     ) -> tuple[tuple[relax.Var, ...], Array | None, relax.Call | None]:
-        """The variables, the bias and the activation of the chain that begins with `var`.
+        """Return the variables, the bias and the activation of the chain that begins with `var`.
 
         Parameters
         ----------
@@ -155,7 +155,9 @@ class ChainFinder:
         return readers[0] if len(readers) == 1 else None
 
     def _bias(self, var: relax.Var, operator: relax.Var, axis: int) -> Array | None:
-        """The constant that `var` adds to `operator`, if it has one number per index of `axis`."""
+        """The constant that `var` adds to `operator`, if it has one number for each index of
+        `axis`.
+        """
         value = self.values[var]
         if not isinstance(value, relax.Call) or value.op != _ADD:
             return None

@@ -1,12 +1,12 @@
-"""Computes equal operators once.
+"""Removes operators that repeat an earlier operator.
 
-Exporters write an operator several times where a model calls the same layer twice on the same
-input. Two operators of one kind that read the same values with the same attributes give the same
+If a model calls the same layer twice on the same input, an exported model has the layer's operators
+twice. Two operators of one kind that read the same values with the same attributes give the same
 bits, so the second operator needs no kernel.
 
 TVM has a pass for this, `EliminateCommonSubexpr`. It hashes all constants, which takes a second for
-100 million weights. This pass compares the bytes of two constants only where everything else about
-two operators is equal.
+100 million weights. This pass compares the bytes of two constants only if everything else about the
+operators that read them is equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CommonSubexpressions:
     """Remove each operator of `main` that repeats an earlier operator.
 
     The first of several equal operators stays. Only operators that TVM turns into kernels are
-    removed, because such operators have no effect besides their results.
+    removed, because their only effect is their result.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -48,7 +48,7 @@ class CommonSubexpressions:
 
 
 def _first_of_equals(main: relax.Function) -> dict[relax.Var, relax.Var]:
-    """A map from each variable with a repeated value to the first variable of this value."""
+    """Map each variable that repeats a value to the first variable with this value."""
     first_of: dict[relax.Var, relax.Var] = {}
     seen: dict[Key, list[tuple[relax.Var, relax.Expr]]] = {}
     for binding in bindings_of(main):
@@ -95,7 +95,9 @@ def _with_first(value: relax.Expr, first_of: dict[relax.Var, relax.Var]) -> rela
 
 
 def _key(value: relax.Expr) -> Key:
-    """A key that is the same for equal expressions. It leaves out the numbers in constants."""
+    """A key that is the same for equal expressions. The numbers in constants are not part of the
+    key.
+    """
     if isinstance(value, relax.Var):
         return ("variable", value)
     if isinstance(value, tvm.ir.GenericConst):

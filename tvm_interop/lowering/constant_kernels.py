@@ -1,7 +1,7 @@
-"""Runs kernels on constants, and keeps the kernels that it built.
+"""Runs kernels on constants, and keeps the built kernels for the next time.
 
-A model that is lowered for several sizes, such as the sizes of a range, has mostly the same kernels
-on constants for each size. Building a kernel takes much longer than running it.
+If a model is lowered for several sizes, most kernels that read only constants are the same for each
+size. Building a kernel takes much longer than running it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .names import bindings_of
 from .static_shape import static_shape
 
 _MOST_KERNELS = 512
-"""How many built kernels are kept; the oldest ones are dropped."""
+"""The number of built kernels that are kept. If there are more, the oldest ones are dropped."""
 _SYMBOL = "kernel_on_constants"
 
 _Run: TypeAlias = "Callable[..., None] | None"
 Constants: TypeAlias = "dict[relax.Var, list[tvm.ir.GenericConst]]"
-"""The constants that variables stand for; several for a tuple."""
+"""For each variable, its constants: one for a tensor, several for a tuple."""
 
 _built: dict[tvm_ffi.StructuralKey, _Run] = {}
 _lock = threading.Lock()
@@ -52,7 +52,7 @@ def run_on_constants(mod: tvm.IRModule, function: relax.Function) -> Constants:
 def _results(
     mod: tvm.IRModule, value: relax.Expr, known: Constants
 ) -> list[tvm.ir.GenericConst] | None:
-    """The constants that an expression stands for; None if they are not known."""
+    """The constants that an expression evaluates to; None if they are not known."""
     if isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir"):
         return _called(mod, value, known)
     if isinstance(value, relax.TupleGetItem):
@@ -76,7 +76,7 @@ def _constants(value: relax.Expr, known: Constants) -> list[tvm.ir.GenericConst]
 def _called(
     mod: tvm.IRModule, call: relax.Call, known: Constants
 ) -> list[tvm.ir.GenericConst] | None:
-    kernel = mod.functions.get(call.args[0])  # None for an importer's kernel.
+    kernel = mod.functions.get(call.args[0])  # None if the callee is not in `mod`.
     given = _constants(call.args[1], known) if len(call.args) == 2 else None
     if not given or not isinstance(kernel, tirx.PrimFunc):
         return None
@@ -96,7 +96,7 @@ def _called(
 
 
 def _kernel(kernel: tirx.PrimFunc) -> _Run:
-    """The kernel built as TVM's `FoldConstant` builds it; None if it cannot be built."""
+    """Build the kernel as TVM's `FoldConstant` does; return None if it cannot be built."""
     named = kernel.with_attr("global_symbol", _SYMBOL)
     key = tvm_ffi.StructuralKey(named)
     with _lock:
@@ -113,7 +113,7 @@ def _kernel(kernel: tirx.PrimFunc) -> _Run:
 def _build(kernel: tirx.PrimFunc) -> _Run:
     try:
         module: Any = tirx.build(kernel, "llvm")
-    except Exception:  # `FoldConstant` does not fold a call whose kernel cannot be built, either.
+    except Exception:  # `FoldConstant` would not fold this call either.
         return None
     run: _Run = module[_SYMBOL]
     return run

@@ -1,6 +1,7 @@
-"""Finds convolutions that can be merged into one, with the bias and activation after each.
+"""Finds convolutions that can be merged into one, each with the bias and activation after it.
 
-IOS describes this merge (Ding et al., MLSys 2021, section 3). `merge_convs` performs it.
+IOS describes the merge of convolutions (Ding et al., MLSys 2021, section 3). `merge_convs` performs
+the merge.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ConvChain(Chain):
         return tuple(self.weight.shape[2:])
 
     def kind(self) -> Hashable:
-        """A key that is equal for chains that could be merged, if their kernel sizes allow it."""
+        """A key. Chains with equal keys can be merged if their kernel sizes allow it."""
         return (
             "conv2d",
             self.data,
@@ -58,7 +59,7 @@ class ConvChain(Chain):
         The convolutions must have the same strides, and the same output height and width (IOS,
         section 3). The merged kernel has the largest height and width of all kernels. Each kernel
         is placed into the merged kernel at an offset, and must fit there. This offset is the
-        largest padding less the kernel's own padding.
+        largest padding of the group minus the kernel's own padding.
         """
         chains = cast(Sequence[ConvChain], group)
         for chain in chains:
@@ -108,9 +109,10 @@ class ConvChain(Chain):
 
 
 def conv_chain(finder: ChainFinder, var: relax.Var) -> ConvChain | None:
-    """The chain that begins with `var`, if it is a convolution that could be merged.
+    """The chain that begins with `var`, if `var` is a convolution that could be merged.
 
-    Such a convolution has constant weights, static shapes, layout NCHW, one group and no dilation.
+    A convolution could be merged if it has constant weights, static shapes, layout NCHW, one group
+    and no dilation.
     """
     call = finder.values[var]
     if not isinstance(call, relax.Call) or call.op != _CONV2D:

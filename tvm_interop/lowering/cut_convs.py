@@ -1,7 +1,7 @@
-"""Changes convolutions so that they do not compute results that are cut off afterwards.
+"""Changes convolutions so that they do not compute results that a later slice removes.
 
-Temporal convolutional networks pad a convolution on both sides and cut the last results off, so
-that each result depends only on earlier positions.
+Temporal convolutional networks pad a convolution on both sides and remove the last results, so that
+each result depends only on its own and earlier positions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SLICE = tvm.ir.Op.get("relax.strided_slice")
 
 @module_pass(opt_level=0, name="CutConvs")
 class CutConvs:
-    """Reduce the padding of a convolution of sequences whose last results are cut off.
+    """Reduce the padding of a convolution of sequences if a slice removes its last results.
 
-    A bias may be added before the results are cut off. Each remaining result is the same sum as
-    before. A later pass removes the original convolution, which nothing reads any more.
+    A bias may be added before the results are removed. Each remaining result is the same sum as
+    before. Nothing reads the original convolution any more, so a later pass removes it.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -59,7 +59,7 @@ class CutConvs:
 
 
 class _Cut(NamedTuple):
-    """A convolution, its name, the bias of its results, and how many results are cut off."""
+    """A convolution, its name, the bias of its results, and how many results are removed."""
 
     conv: relax.Call
     name: str
@@ -80,7 +80,7 @@ def _variables(expr: relax.Expr) -> list[relax.Var]:
 def _cut(
     call: relax.Call, values: Mapping[relax.Var, relax.Expr], uses: Mapping[relax.Var, int]
 ) -> _Cut | None:
-    """The convolution whose last results the slice `call` cuts off; None for other slices."""
+    """The convolution whose last results the slice `call` removes; None for other slices."""
     source, bias = call.args[0], None
     before, kept = static_shape(source.ty), static_shape(call.ty)
     if before is None or kept is None or len(before) != 3 or before[:2] != kept[:2]:
@@ -95,7 +95,7 @@ def _cut(
         source, bias = values[source].args
         shape = static_shape(bias.ty)
         if not shape or shape[-1] != 1 or static_shape(source.ty) != before:
-            return None  # The summand may differ between positions, so it is not a bias.
+            return None  # A bias is the same for all positions.
     conv: Any = values.get(source) if isinstance(source, relax.Var) else None
     if uses.get(source) != 1 or not _is_call(conv, _CONV):
         return None

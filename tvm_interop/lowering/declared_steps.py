@@ -1,9 +1,9 @@
 """Proves facts about kernels that go through a sequence from the first step to the last.
 
-Such a kernel has the attribute `kernels.loops.STEPS`: it computes each position from the same
-position and from earlier positions. A sequence is padded behind its given positions, so no result
-at a given position depends on a padded position. The kernel's last state does depend on the padded
-positions.
+A kernel that does so has the attribute `kernels.loops.STEPS`. It computes each position from the
+same position and from earlier positions. Padding comes after the given positions of a sequence, so
+no result at a given position depends on a padded position. Only the kernel's state after the last
+step depends on padded positions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .position_form import Layout, one_axis
 
 
 def goes_through_positions(kernels: Sequence[tirx.PrimFunc], lengths: Sequence[int]) -> bool:
-    """Whether the kernels have the attribute `STEPS`, and the steps are the sequence's positions.
+    """Whether the kernels have the attribute `STEPS`, and each step is a position of the sequence.
 
     Parameters
     ----------
-    kernels: an operator's kernel for each length.
+    kernels: the kernel of an operator for each length of the sequence.
     """
     axes = _axes(kernels[0])
     if any(_axes(kernel) != axes for kernel in kernels):
@@ -41,7 +41,7 @@ def goes_through_positions(kernels: Sequence[tirx.PrimFunc], lengths: Sequence[i
 def layouts_after(
     op: Operator, kernel: tirx.PrimFunc, layouts: Mapping[int, Layout], length: int
 ) -> dict[int, Layout]:
-    """The layouts of an operator's results that have positions.
+    """Return the layout (see `position_form`) of each result of an operator that has positions.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def layouts_after(
 
 
 def results_of_all(op: Operator, kernel: tirx.PrimFunc) -> set[int]:
-    """The results that depend on all positions, even padded positions, such as the last state."""
+    """The results that depend on all positions, also padded ones, such as the state at the end."""
     axes = _axes(kernel)[len(op.inputs) :]
     return {v for v, axis in zip(op.outputs, axes, strict=True) if axis == AFTER_LAST_STEP}
 
@@ -77,8 +77,8 @@ def bounds_after(
 ) -> dict[int, Bounds]:
     """Compute the bounds of an operator's results from the bounds of its inputs.
 
-    A padded position may get numbers from given positions, so its bound is the bound of all
-    elements.
+    The number at a padded position may come from given positions. So the bound of all elements is
+    used for padded positions.
 
     Raises
     ------
@@ -102,31 +102,31 @@ def bounds_after(
 def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
     """The bound of a sum of at most `count` numbers.
 
-    A value whose bound is wider than `WIDE` counts as data, and the proof assumes that a divisor
-    that is data is not 0. The sum may be exactly 0, so its bound must be narrower, or unknown.
+    If a value with a bound wider than `WIDE` is a divisor, the proof assumes that it is not 0. The
+    sum may be exactly 0, so its bound must be narrower than `WIDE`, or unknown.
     """
     found, whole = Bound(count * min(each.least, 0), count * max(each.greatest, 0)), ordinary(dtype)
     is_small = found.greatest - found.least <= WIDE
     if "float" in dtype:
         return widened(found, dtype) if is_small else ANY
     if found.least < whole.least or found.greatest > whole.greatest:
-        found = whole  # It may wrap.
+        found = whole  # The sum may wrap around.
     if found.greatest - found.least > WIDE:
         raise UnprovenError("adds up whole numbers, and it is not known how large the sums are")
     return found
 
 
 def _is_data(bounds: Bounds) -> bool:
-    """Whether each bound is so wide that the elements count as data (see `WIDE`).
+    """Whether each bound is so wide that nothing else is known about the elements (see `WIDE`).
 
-    Bounds of exactly 0 at padded positions are left out.
+    Padded positions with bounds of exactly 0 are ignored.
     """
     each = (bounds.all, *(b for b in (*bounds.filled, bounds.all_filled) if b != ZERO))
     return all(b.greatest - b.least > WIDE for b in each)
 
 
 def _is_ordinary(bounds: Bounds) -> bool:
-    """Whether all elements are at most `ORDINARY` in size, and none of them is NaN."""
+    """Whether all elements have absolute values of at most `ORDINARY`, and none of them is NaN."""
     each = (bounds.all, *bounds.filled, bounds.all_filled)
     return all(b.least >= -ORDINARY and b.greatest <= ORDINARY for b in each)
 

@@ -21,7 +21,7 @@ from .static_shape import static_shape
 from .weights import WeightTable, is_supported_dtype
 
 _Tensors: TypeAlias = "int | tuple[_Tensors, ...]"
-"""The index of the program's value that a Relax expression stands for, or a tuple of indices."""
+"""The index of a value of the program, for a Relax expression; a tuple of indices for a tuple."""
 
 
 def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
@@ -38,17 +38,16 @@ def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
     -------
     program
         A program with one operator for each `call_tir`, in the order of the bindings. A reshape
-        becomes a value that is an alias of another value. A kernel that only copies its input to
-        another shape becomes an alias too: TVM keeps such a kernel if its result is an output.
-        Equal constants become one weight. An output that is the same value as an input, a weight or
-        another output is an alias of that value. If the output has the same name as that value,
-        they are one value.
+        becomes an alias of another value. So does a kernel that only copies its input to another
+        shape, which TVM keeps if its result is an output. Equal constants become one weight. If an
+        output is the same as an input, a weight or another output, it becomes an alias of that
+        value. If both also have the same name, they become one value.
 
     Raises
     ------
     UnsupportedModelError
-        The module has no such function, or a binding is not of a kind listed above: for example
-        control flow, a packed call or a dynamic shape. The message names the binding.
+        The module has no such function. Or a binding is not a `call_tir`, a reshape or a tuple: for
+        example control flow or a packed call. Or a shape is dynamic. The message names the binding.
     """
     if func_name not in [var.name_hint for var in mod.get_global_vars()]:
         raise UnsupportedModelError(f"the Relax module has no function `{func_name}`")
@@ -72,7 +71,7 @@ class _Extractor:
         self._narrow = _narrow_units(func)
         params = {param.name for param in func.params}
         self._operator_names = UniqueNames()
-        # Inputs and outputs keep their names; other values of the same name get a suffix.
+        # Inputs and outputs keep their names. Other values with the same name get a suffix.
         self._value_names = UniqueNames(params | set(self._output_names))
 
     def run(self) -> Program:
@@ -125,13 +124,13 @@ class _Extractor:
         kind = type(expr).__name__
         advice = "only tensors can go into kernels: fold scalars and shapes into the kernels"
         if isinstance(expr, relax.If):
-            kind, advice = "`if`", "a schedule is fixed before the model runs: take one branch"
+            kind, advice = "`if`", "a schedule is fixed before the model runs: keep only one branch"
         _refuse(where, f"uses {kind}, which is not a tensor", advice)
 
     def _tensor(self, expr: relax.Expr, where: str) -> int:
         found = self._tensors(expr, where)
         if isinstance(found, tuple):
-            _refuse(where, "uses a tuple where a tensor is due", "pass its items one by one")
+            _refuse(where, "uses a tuple in place of a tensor", "pass its tensors one by one")
         return found
 
     def _add_operator(self, var: relax.Var, call: relax.Call, where: str) -> _Tensors:
@@ -140,7 +139,7 @@ class _Extractor:
         kernel = self._kernel(call.args[0], where)
         inputs = tuple(self._tensor(arg, where) for arg in call.args[1].fields)
         if len(inputs) == 1 and self._is_view(call, inputs[0], self._kernels[kernel]):
-            del self._kernels[kernel]  # All calls of this kernel only change a shape.
+            del self._kernels[kernel]  # No call needs this kernel.
             return self._add_alias(var, call.args[1].fields[0], where)
         name = self._operator_names.take(var.name if is_meaningful(var.name) else kernel)
         out_ty = call.ty_args[0]
@@ -175,10 +174,10 @@ class _Extractor:
         return outputs if several else outputs[0]
 
     def _is_view(self, call: relax.Call, source: int, kernel: tirx.PrimFunc) -> bool:
-        """Whether `kernel` only gives its input another shape."""
+        """Whether `kernel` copies its input and changes only the shape."""
         shape = static_shape(call.ty_args[0])
-        # Compare the sizes, because TVM's analysis also accepts a kernel that copies only the first
-        # part of a tensor.
+        # Compare the sizes too: TVM's analysis also accepts a kernel that copies only the beginning
+        # of a tensor.
         same_size = shape is not None and math.prod(shape) == math.prod(self._values[source].shape)
         return same_size and _only_copies(kernel)
 
@@ -213,7 +212,7 @@ class _Extractor:
     def _add_value(self, name: str, ty: Any, where: str) -> int:
         if not isinstance(ty, relax.TensorType):
             _refuse(where, f"has type {ty}", "only tensors can be scheduled")
-        # TVM's names are of a subclass of `str` that JSON encoders refuse.
+        # A name from TVM is of a subclass of `str`, which JSON encoders refuse.
         self._values.append(Value(str(name), *_static(ty, where)))
         return len(self._values) - 1
 
@@ -234,7 +233,7 @@ class _Extractor:
             _refuse(
                 "the result",
                 f"has {len(results)} tensors and {len(self._output_names)} names",
-                f"set the attribute `{OUTPUT_NAMES}` right or drop it",
+                f"set the attribute `{OUTPUT_NAMES}` to one name for each output, or remove it",
             )
         fixed = set(inputs) | set(self._weights.arrays)
         outputs = []
@@ -244,11 +243,11 @@ class _Extractor:
         return tuple(outputs)
 
     def _named_output(self, value: int, name: str, fixed: set[int]) -> int:
-        """The value that is the output `name`.
+        """Return the index of the value for the output `name`.
 
-        `fixed` has the values that keep their names: inputs, weights and other outputs. If `value`
-        is not in `fixed`, it is renamed and becomes the output. If it is in `fixed` and has another
-        name, the output is an alias of `value`.
+        `fixed` has the values whose names cannot change: inputs, weights and other outputs. If
+        `value` is not in `fixed`, it is renamed to `name` and becomes the output. If it is in
+        `fixed` under another name, the output becomes an alias of `value`.
         """
         known = self._values[value]
         if value not in fixed:
@@ -273,7 +272,7 @@ def _library_ops(func: relax.Function, attribute: str) -> dict[str, LibraryOp]:
 
 
 def _narrow_units(func: relax.Function) -> set[str]:
-    """The names of the units whose results are bfloat16, although their Relax type is uint16."""
+    """The names of units with bfloat16 results, which Relax represents by the type uint16."""
     units = func.attrs[NARROW] if func.attrs and NARROW in func.attrs else []
     return {str(unit) for unit in units}
 
@@ -290,7 +289,7 @@ def _static(ty: relax.TensorType, where: str) -> tuple[tuple[int, ...], str]:
 
 def _only_copies(kernel: tirx.PrimFunc) -> bool:
     """Whether `kernel` copies its input unchanged to an output of another shape."""
-    # TVM's analysis can handle only kernels that TVM can schedule.
+    # TVM's analysis fails on kernels that TVM cannot schedule.
     is_schedulable = isinstance(kernel.body, s_tir.SBlockRealize)
     return is_schedulable and bool(relax.analysis.has_reshape_pattern(kernel))
 

@@ -1,15 +1,15 @@
-"""Makes kernels of operators that compare numbers, such as maxima and clips, without losing NaN.
+"""Makes kernels that keep NaN, for operators that compare numbers, such as maxima and clips.
 
-By IEEE 754 every ordered comparison with NaN is false. TVM's own kernels therefore lose NaN, and
-some lose infinity:
+By IEEE 754, every ordered comparison with NaN is false. So TVM's own kernels turn NaN into other
+numbers, and some do the same to infinity:
 
 - The maximum is `a > b ? a : b`, which drops a NaN in `a`.
 - ReLU turns NaN into 0.
-- `argmax` begins with the smallest finite number at index -1, so it gives -1 for a row in which
-  all numbers are minus infinity.
+- `argmax` begins with the smallest finite number at index -1. So it returns -1 if all numbers of a
+  row are minus infinity.
 
 ONNX, NumPy and onnxruntime keep NaN, and so do the kernels made here. If one of two numbers is a
-constant other than NaN, a single comparison keeps a NaN in the other number.
+constant other than NaN, the kernel needs only one comparison to keep a NaN in the other number.
 
 `docs/numbers.rst` lists the results of each operator for NaN and infinity.
 """
@@ -28,11 +28,11 @@ from .static_shape import static_shape
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 Better = Callable[[Any, Any], Any]
-"""The comparison `a > b` for maxima or `a < b` for minima; false if a number is NaN."""
+"""The comparison `a > b` for maxima, or `a < b` for minima. It is false if a number is NaN."""
 
 
 def extremes() -> dict[str, Legalization]:
-    """The legalization of each operator, for `LegalizeOps`."""
+    """The function that makes the kernel of each operator, for TVM's pass `LegalizeOps`."""
     found: dict[str, Legalization] = {
         "relax.clip": _clip,
         "relax.nn.leakyrelu": _leaky_relu,
@@ -62,7 +62,7 @@ def _relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 def _leaky_relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     # TVM multiplies all numbers that are not above 0 by the slope, and simplifies `x * 0` to 0.
-    # Here a slope of 0 gives NaN for minus infinity, and a NaN stays.
+    # Here NaN stays NaN, and with a slope of 0, minus infinity becomes NaN.
     dtype, alpha = _dtype(call), float(call.attrs.alpha)
     zero, slope = tirx.const(0, dtype), tirx.const(alpha, dtype)
 
@@ -77,8 +77,8 @@ def _leaky_relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _largest_of_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Make TVM's kernel of a max pooling, but with minus infinity as its initial value.
 
-    TVM's initial value is the smallest finite number. TVM returns this number for a window in which
-    all numbers are minus infinity.
+    TVM's initial value is the smallest finite number, which TVM returns if all numbers of a window
+    are minus infinity.
     """
     made = _usual(bb, call)
     dtype = _dtype(call)
@@ -147,19 +147,19 @@ def _bounded(better: Better, bound: Any) -> Callable[[Any], Any]:
 
 
 def _better_of(better: Better, a: Any, b: Any) -> Any:
-    """The more extreme of two numbers; NaN if one of them is NaN."""
+    """The number that is better by the comparison; NaN if one of the two is NaN."""
     return tirx.Select(tirx.Or(better(b, a), _is_nan(b)), b, a)
 
 
 def _within(x: te.Tensor, at: tuple[Any, ...]) -> list[Any]:
-    """The indices of the element of `x` that is broadcast to the indices `at` of a result."""
+    """The indices of the element of `x` that is used at the indices `at` of a broadcast result."""
     behind = at[len(at) - len(x.shape) :]
     return [0 if int(size) == 1 else i for size, i in zip(x.shape, behind, strict=True)]
 
 
 def _over_axes(name: str, better: Better, worst: float) -> Legalization:
-    # TVM's initial value is the smallest finite number. TVM returns this number for a row in which
-    # all numbers are minus infinity.
+    # TVM's initial value is the smallest finite number, which TVM returns if all numbers of a row
+    # are minus infinity.
     reducer = te.comm_reducer(
         lambda a, b: _better_of(better, a, b), lambda dtype: tirx.const(worst, dtype), name=name
     )
@@ -180,12 +180,12 @@ def _over_axes(name: str, better: Better, worst: float) -> Legalization:
 def _position(name: str, better: Better) -> Legalization:
     """Return the legalization of `argmax` or `argmin`.
 
-    The kernel that it makes returns the index of the first of several equal elements. If there are
-    NaNs, the kernel returns the index of the first NaN.
+    If several elements are the largest or smallest, the kernel returns the index of the first. If
+    there are NaNs, it returns the index of the first NaN.
     """
 
     def first(a: Any, b: Any) -> tuple[Any, Any]:
-        # Each operand is an index and a value. The index is -1 before the first element.
+        # Each of `a` and `b` is an index and a value. The index is -1 before the first element.
         (a_at, a_value), (b_at, b_value) = a, b
         is_better = tirx.Or(better(b_value, a_value), _alone_nan(b_value, a_value))
         is_equal = tirx.Or(b_value == a_value, _both_nan(b_value, a_value))
@@ -250,7 +250,7 @@ def _reduced(
 ) -> te.Tensor:
     """`x` reduced over `axes`.
 
-    If `keepdims`, these axes keep a size of 1. Otherwise they are removed.
+    If `keepdims` is true, the reduced axes have size 1 in the result. Otherwise they are removed.
     """
     shape, reduced, element_at = _reduction(x, axes, keepdims)
 
@@ -264,7 +264,7 @@ def _reduced(
 def _reduction(
     x: te.Tensor, axes: Set[int], keepdims: bool
 ) -> tuple[list[Any], dict[int, Any], Callable[[tuple[Any, ...]], list[Any]]]:
-    """The shape, the loops and the indices that define a reduction of `x`.
+    """Return the shape, the loops and the indices that define a reduction of `x`.
 
     Returns
     -------
@@ -299,8 +299,7 @@ def _each(kernel: Callable[[Any], Any]) -> Callable[[te.Tensor], te.Tensor]:
 
 
 def _number(expr: Any, dtype: str) -> Any:
-    """The number of a constant `expr`, as TIR; None if `expr` is not a constant number, or is
-    NaN."""
+    """The value of a constant `expr`, as TIR; None if `expr` is NaN or not a constant number."""
     if isinstance(expr, tvm.ir.GenericConst):
         if expr.value.numpy().size != 1:
             return None

@@ -1,4 +1,4 @@
-"""Folds batch norms, and scales and shifts of channels, into the convolution before them.
+"""Folds batch norms, and scales and shifts of channels, into the preceding convolution.
 
 TVM's `FoldBatchnormToConv2D` folds only a batch norm that directly follows a convolution without a
 bias. TVM's `FoldConstant` compiles a kernel for each constant that it computes, which takes most of
@@ -36,9 +36,9 @@ _Array = npt.NDArray[np.float64]
 class FoldAffine:
     """Replace each chain of batch norms, scales and shifts of channels by one scale and one shift.
 
-    After a convolution with constant weights, the scale is multiplied into the weights. After any
-    other operator, the scale stays as one multiplication. Only values with a single use are folded
-    away. The convolution and the last value of the chain keep their names.
+    After a convolution with constant weights, the weights are multiplied by the scale. After any
+    other operator, the scale becomes one multiplication. A value is folded only if it has a single
+    use. The convolution and the last value of the chain keep their names.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -53,7 +53,7 @@ class FoldAffine:
 
 @dataclass(frozen=True)
 class _Chain:
-    """The value `source * scale + shift`, by channel.
+    """A chain of operators that computes `source * scale + shift` for each channel.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class _Chains:
             weight = conv.args[1].value.numpy()
             scaled = weight * chain.scale.reshape(-1, *[1] * (rank - 1))
             new = _constant(scaled, dtype)
-            # Weights of the same type give a result of the same type, which TVM need not infer.
+            # The new weights have the type of the old ones, so the type of the result is known.
             same = tvm_ffi.structural_equal(new.ty, conv.args[1].ty)
             known = conv.ty if same else None
             call = relax.Call(conv.op, [conv.args[0], new], conv.attrs, ret_ty=known)
@@ -112,7 +112,7 @@ class _Chains:
         return is_norm or self._chains[var].length > 2
 
     def _extended(self, var: relax.Var, value: relax.Expr) -> _Chain | None:
-        """The chain that ends in `var`; None if `value` does not scale or shift by constants."""
+        """The chain that ends in `var`; None if `value` is not a scaling or shift by constants."""
         shape = static_shape(var.ty)
         if shape is None or len(shape) < 3:
             return None
@@ -143,7 +143,7 @@ class _Chains:
             return None
         shape = static_shape(source.ty)
         if shape is None or len(shape) != rank or shape[1] != channels:
-            return None  # The constant broadcasts the source to a larger shape.
+            return None  # The source is broadcast to a larger shape.
         one, zero = np.ones(channels), np.zeros(channels)
         effects = {
             _ADD: (one, array),
@@ -189,7 +189,9 @@ class _Chains:
         return None
 
     def _by_channel(self, expr: relax.Expr, rank: int, channels: int) -> _Array | None:
-        """The constant `expr` as one number per channel; None if it varies along another axis."""
+        """The constant `expr` as one number for each channel; None if it varies along another
+        axis.
+        """
         array = self._array(expr)
         if array is None or array.ndim > rank or array.dtype.kind != "f":
             return None

@@ -1,4 +1,4 @@
-"""Folds operators on constants with NumPy if it gives the same bits as TVM.
+"""Folds operators on constants with NumPy, if NumPy gives the same bits as TVM.
 
 TVM's `FoldConstant` compiles a kernel for each constant that it computes. For a vision transformer
 these are two hundred kernels, which take most of the time of lowering. This pass folds operators
@@ -39,8 +39,8 @@ _ELEMENTWISE: dict[str, Callable[..., _Array]] = {
 }
 """The NumPy function of each element-wise operator.
 
-Each function rounds at most once, so there is only one correct result. `not_equal` is missing: in
-TVM, NaN is not unequal to itself.
+Each function rounds at most once, so there is only one correct result. `not_equal` is missing,
+because NumPy and TVM differ: in TVM, `NaN != NaN` is false.
 """
 
 _VIEWS = frozenset({"expand_dims", "reshape", "squeeze"})
@@ -67,7 +67,7 @@ class _Known:
 
     Attributes
     ----------
-    folded: the constant for each variable whose value is computed here.
+    folded: the constant for each variable whose value NumPy has computed.
     """
 
     def __init__(self, main: relax.Function) -> None:
@@ -126,7 +126,9 @@ class _Known:
             return np.asarray(_ELEMENTWISE[name](first, *others))
 
     def _array(self, expr: relax.Expr) -> _Array | None:
-        """A constant's array; None for another expression or a data type that NumPy lacks."""
+        """The array of a constant; None for other expressions and for data types that NumPy
+        lacks.
+        """
         if isinstance(expr, relax.Var):
             expr = self.folded.get(expr, expr)
         if not isinstance(expr, tvm.ir.GenericConst) or not isinstance(expr.ty, relax.TensorType):
@@ -162,7 +164,9 @@ def _gathered(array: _Array, indices: _Array | None, axis: int) -> _Array | None
 
 
 def _sliced(array: _Array, args: Sequence[Any]) -> _Array | None:
-    """The result of `relax.strided_slice`; None unless slices go forward and within the array."""
+    """The result of `relax.strided_slice`; None for negative steps or bounds outside of the
+    array.
+    """
     each: list[list[int]] = []
     for arg in args:
         numbers = [_whole_number(field) for field in getattr(arg, "fields", [None])]
@@ -181,7 +185,7 @@ def _sliced(array: _Array, args: Sequence[Any]) -> _Array | None:
 
 
 def _whole_number(expr: Any) -> int | None:
-    """The whole number that a Relax expression stands for; None for other expressions."""
+    """The value of a Relax expression that is a whole number; None for other expressions."""
     value = getattr(expr, "value", expr)
     return int(value) if isinstance(value, int | tvm.tirx.IntImm) else None
 

@@ -1,9 +1,9 @@
-"""Folds operators on constants by running the kernels that would compute them at run time.
+"""Folds operators on constants, by running the same kernels as at run time.
 
-An operator therefore gives the same result for a constant as for an input with the same numbers.
-TVM's `FoldConstant` alone would use TVM's own kernels, and the kernels of this package differ from
-them (see `legalizations`). It would also make a kernel for every operator of the model, to see
-whether the operator can be folded.
+Since the kernels are the same, an operator gives the same result for a constant as for an input
+with the same numbers. TVM's `FoldConstant` would use TVM's own kernels, but the kernels of this
+package differ from them (see `legalizations`). It would also make a kernel for every operator of
+the model to find out which operators it can fold.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FoldCalls:
 
 
 def _on_constants(main: relax.Function) -> list[relax.VarBinding]:
-    """The bindings that depend only on constants; empty if no operator is among them."""
+    """The bindings that depend only on constants; empty if none of them is an operator."""
     found: list[relax.VarBinding] = []
     known: set[relax.Var] = set()
 
@@ -79,7 +79,7 @@ def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
         if isinstance(binding.var.ty, relax.TensorType)
         and not isinstance(binding.value, tvm.ir.GenericConst)
     ]
-    if not wanted:  # All results are shapes, which are not tensors.
+    if not wanted:  # All results are shapes, not tensors.
         return {}
     all_of_them = relax.BlockBuilder().normalize(relax.Tuple(wanted))
     result = relax.Var("result", all_of_them.ty)
@@ -96,7 +96,7 @@ def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
         return [relax.VarBinding(binding.var, relax.Tuple(fields) if is_tuple else fields[0])]
 
     mod.update_func(mod.get_global_var(_FOLDED), replace_bindings(mod[_FOLDED], as_constant))
-    # TVM folds the operators that are left, for example operators without arguments.
+    # TVM folds the remaining operators, for example operators without arguments.
     for step in (relax.transform.FoldConstant(), relax.transform.CanonicalizeBindings()):
         mod = step(mod)
     made: dict[relax.Var, relax.Expr] = {b.var: b.value for b in bindings_of(mod[_FOLDED])}

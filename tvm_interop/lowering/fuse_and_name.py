@@ -1,9 +1,10 @@
-"""Fuses operators into units, and names each unit after the bindings that it was made of.
+"""Fuses operators into units, and names each unit after one of the bindings that it computes.
 
-`FuseOps` gives its units new names, and equal groups of operators share one function. TVM does not
-record which bindings a group was made of, so this module finds them by matching. It goes through
-the function of each group with the arguments that the group is called with. For each call in the
-function, it looks for a call before fusion that has the same kernel and the same arguments.
+TVM's pass `FuseOps` makes a function of each group of fused operators. It gives these functions new
+names, and equal groups share one function. TVM does not record which bindings became a group, so
+this module finds them by matching. It goes through the function of each group with the arguments of
+the group's call. For each call in the function, it looks for a call before fusion with the same
+kernel and the same arguments.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from .groups import DESCRIPTION, REFUSED
 from .names import UniqueNames, bindings_of, is_meaningful, rename_bindings
 
 LIBRARY_OPS = "tvm_interop.library_ops"
-"""Attribute of `main`: the `LibraryOp` of each unit that a library could compute, as JSON."""
+"""The attribute of `main` that holds, as JSON, the `LibraryOp` of each unit for libraries."""
 
 _HEAVIEST_PATTERN = 4
 """TVM's `kOutEWiseFusable`, the `op_pattern` of convolutions and matrix products.
 
-A larger `op_pattern` means that a kernel cannot be fused into other kernels, but not that it does
-more work.
+A larger `op_pattern` means that a kernel cannot be fused into other kernels. It does not mean that
+the kernel does more work.
 """
 
 
 @module_pass(opt_level=0, name="FuseAndName")
 class FuseAndName:
-    """Run `FuseOps` and name each unit of `main` by the rule that `LowerToUnits` states."""
+    """Run `FuseOps`, and name each unit of `main` by the rule in the docstring of
+    `LowerToUnits`.
+    """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Fuse the operators of `mod`; called by TVM's pass machinery."""
@@ -65,7 +68,7 @@ class FuseAndName:
 
 _DEPTH = "relax.FuseOps.max_depth"
 _MOST_FUSED = 64
-"""Largest number of operators in a unit.
+"""The largest number of operators in a unit.
 
 Each operator may add a tensor to the kernel. LLVM's time to compile a kernel grows with the square
 of the number of tensors: 2 s for 65 tensors, 16 s for TVM's own limit of 256 operators.
@@ -75,10 +78,10 @@ of the number of tensors: 2 s for 65 tensors, 16 s for TVM's own limit of 256 op
 def _fused(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
     """`mod` with its operators fused into groups of at most `_MOST_FUSED`.
 
-    A limit in the configuration of `ctx` takes precedence.
+    A limit in the configuration of `ctx` is used in place of `_MOST_FUSED`, if there is one.
     """
     config = {_DEPTH: _MOST_FUSED, **ctx.config}
-    # The new context has no instruments. An instrument would take the end of this context for the
+    # The new context has no instruments. An instrument would treat the end of this context as the
     # end of all passes.
     with PassContext(
         ctx.opt_level, list(ctx.required_pass), list(ctx.disabled_pass), config=config
@@ -99,7 +102,7 @@ class _Matcher:
         self._fused = fused
         self._before: dict[Hashable, list[_Member]] = defaultdict(list)
         self._numbers: dict[Hashable, Hashable] = {}
-        # A key for each variable of the fused `main`. Keys consist of variables of `before`.
+        # For each variable of the fused `main`, a key that is made of variables of `before`.
         self._held: dict[relax.Var, Hashable] = {}
         held: dict[relax.Var, Hashable] = {}
         for binding in bindings_of(before):
@@ -123,7 +126,7 @@ class _Matcher:
     def _play(
         self, value: relax.Expr, held: dict[relax.Var, Hashable], members: list[_Member]
     ) -> Hashable:
-        """The key of `value`, made of variables of `before`.
+        """Return the key of `value`, which is made of variables of `before`.
 
         The bindings of `before` that `value` computes are added to `members`.
         """
@@ -143,11 +146,10 @@ class _Matcher:
         return self._key(group.body.body, inner)
 
     def _number(self, key: Hashable) -> Hashable:
-        """A short key for the result of a call that has the long key `key`.
+        """A short key for the result of a call whose full key is `key`.
 
-        Equal calls have the same short key, and are therefore interchangeable. Without
-        short keys, the key of a call would contain the keys of its arguments, and grow with every
-        path through the model.
+        Equal calls have the same short key. Without short keys, the key of a call would contain the
+        full keys of its arguments, and would grow with every path through the model.
         """
         return self._numbers.setdefault(key, ("call", len(self._numbers)))
 

@@ -1,8 +1,9 @@
-"""Makes kernels that sample images at given places, for `relax.image.grid_sample`.
+"""Makes kernels that sample images at given coordinates, for `relax.image.grid_sample`.
 
-TVM has one kernel, whose expressions grow with each tap of a cubic interpolation: LLVM needs most
-of a minute for it. TVM also rounds places in another way than PyTorch and onnxruntime. Here, one
-kernel computes which elements each sample reads, and their weights, and a second kernel reads them.
+TVM uses one kernel, whose expressions grow with each tap (element that is read) of a cubic
+interpolation. LLVM takes most of a minute to compile it. TVM also rounds coordinates differently
+from PyTorch and onnxruntime. Here, separate kernels compute the coordinates, then the elements that
+each sample reads and their weights, and then the samples.
 
 Source: the definition of `GridSample` in the ONNX specification.
 """
@@ -24,7 +25,7 @@ from .static_shape import static_shape
 _CUBIC = -0.75
 """The coefficient of the cubic interpolation, as in PyTorch."""
 _FAR = 2.0**23
-"""The largest distance of a place from an image, in elements."""
+"""The largest distance of a sampled place from an image, in elements."""
 _TAPS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
 """The number of elements that a sample reads along each axis."""
 
@@ -35,9 +36,10 @@ class _Settings(NamedTuple):
     Attributes
     ----------
     method: a key of `_TAPS`.
-    padding: what is outside of an image: `zeros`, the nearest element of the `border`, or the
-        `reflection` of the image.
-    corners: whether -1 and 1 are the middles of the outer elements, and not their outer edges.
+    padding: which numbers are read outside of an image: `zeros`, the nearest element of the
+        `border`, or the `reflection` of the image.
+    corners: whether the coordinates -1 and 1 are the middles of the outer elements. Otherwise they
+        are the outer edges of these elements.
     """
 
     method: str
@@ -48,8 +50,8 @@ class _Settings(NamedTuple):
 def legalize_grid_sample(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Make the kernels of a `relax.image.grid_sample` of floats with static shapes.
 
-    The grid has the shape (images, coordinates, places along each axis of the result). The last
-    axis of an image has the first coordinate.
+    The grid has the shape (images, coordinates, places along each axis of the result). The first
+    coordinate of a place is along the last axis of an image.
     """
     data, grid = call.args
     dtypes = {str(x.ty.dtype) for x in (data, grid)}
@@ -58,8 +60,8 @@ def legalize_grid_sample(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     attrs = call.attrs
     settings = _Settings(str(attrs.method), str(attrs.padding_mode), bool(attrs.align_corners))
     sizes = [int(size) for size in data.ty.shape][2:]
-    # Each step has a kernel of its own. In a single kernel, the lengths of the expressions of all
-    # steps would multiply.
+    # Each step has its own kernel. In a single kernel, the expressions of all steps would be
+    # nested, and their lengths would multiply.
     places = bb.emit(_opaque(bb, lambda x: _places(settings, sizes, x), grid, "grid_places"))
     taps = bb.emit(_opaque(bb, lambda x: _taps(settings, sizes, x), places, "grid_taps"))
     indices, weights = (bb.emit(relax.TupleGetItem(taps, i)) for i in (0, 1))
@@ -75,7 +77,7 @@ _FLOATS = {"float16", "float32", "float64"}
 
 
 def _places(settings: _Settings, sizes: Sequence[int], grid: Any) -> Any:
-    """Return the places of samples, counted in elements.
+    """Return the places of samples, in elements from the start of each axis.
 
     The shape is (images, axes, places along each axis).
     """
@@ -90,10 +92,11 @@ def _places(settings: _Settings, sizes: Sequence[int], grid: Any) -> Any:
 
 
 def _taps(settings: _Settings, sizes: Sequence[int], places: Any) -> list[Any]:
-    """Return the indices of the elements that each sample reads along each axis, and their weights.
+    """Return, for each sample and axis, the indices of the elements that it reads, and their
+    weights.
 
-    Both have the shape (images, axes, taps, places along each axis of the result). The index is -1
-    for an element that is 0 because it is outside of the image.
+    Indices and weights have the shape (images, axes, taps, places along each axis of the result).
+    The index is -1 if the element is outside of the image and is taken to be 0.
     """
     rank, number, dtype = len(sizes), _TAPS[settings.method], str(places.dtype)
 
@@ -109,7 +112,7 @@ def _taps(settings: _Settings, sizes: Sequence[int], places: Any) -> list[Any]:
 
 
 def _chosen(index: Any, values: Sequence[Any]) -> Any:
-    """Return the value at `index`."""
+    """Return the element of `values` at `index`, a TIR expression."""
     result = values[-1]
     for i in reversed(range(len(values) - 1)):
         result = tirx.Select(index == i, values[i], result)
@@ -117,10 +120,10 @@ def _chosen(index: Any, values: Sequence[Any]) -> Any:
 
 
 def _place(settings: _Settings, place: Any, size: int, dtype: str) -> Any:
-    """Convert a place between -1 and 1 to a place that is counted in elements from 0.
+    """Convert a coordinate from -1 to 1 into a place in elements, counted from 0.
 
-    NaN and infinity count as -1, as in onnxruntime. A place too far away for the digits of float32
-    is replaced by a nearer place, so that its index is an integer of 32 bits.
+    NaN and infinity are treated as -1, as in onnxruntime. A place far outside of the image is
+    replaced by a nearer place outside of it, so that its index fits into 32 bits.
     """
     infinity, minus = (tirx.const(value, dtype) for value in (math.inf, -1.0))
     place = tirx.Select(tirx.abs(place) < infinity, place, minus)
@@ -142,8 +145,8 @@ def _index(settings: _Settings, place: Any, tap: Any, size: int, dtype: str) -> 
     """Return the index of an element that a sample reads along an axis."""
     first = -1 if settings.method == "bicubic" else 0
     index = tirx.floor(place) + tirx.Cast(dtype, tap + first)
-    # For a linear interpolation, `_place` has reflected the place already. An index is then at most
-    # one element outside of the image, and is clamped below.
+    # For a linear interpolation, `_place` has reflected the place already. The index is then at
+    # most one element outside of the image, and the lines below limit it to the image.
     if settings.padding == "reflection" and settings.method != "bilinear":
         index = _reflected(index, size, settings.corners, dtype)
     whole = tirx.Cast("int32", index)
@@ -154,7 +157,7 @@ def _index(settings: _Settings, place: Any, tap: Any, size: int, dtype: str) -> 
 
 
 def _reflected(place: Any, size: int, corners: bool, dtype: str) -> Any:
-    """Return a place inside of the image, reflected as often as needed at the image's ends."""
+    """Reflect a place at the ends of the image until it is inside of the image."""
     low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
     if low == high:
         return tirx.const(low, dtype)
@@ -194,7 +197,7 @@ def _weight(method: str, place: Any, tap: Any, dtype: str) -> Any:
 
 
 def _sampled(data: Any, indices: Any, weights: Any) -> Any:
-    """Return the sums of the elements that each sample reads, times their weights."""
+    """Return the samples: each is the weighted sum of the elements that it reads."""
     rank, taps = int(indices.shape[1]), int(indices.shape[2])
     zero = tirx.const(0, data.dtype)
 

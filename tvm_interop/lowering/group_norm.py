@@ -1,12 +1,13 @@
-"""Kernels of group and instance normalisations that compute the variance without cancellation.
+"""Makes accurate kernels of group and instance normalisations.
 
-TVM's own kernels compute the variance as the mean of the squares less the square of the mean. In
-float32 the error of this difference exceeds the usual epsilon if the numbers are some ten times as
-large as their spread. The variance may even be negative if all numbers are equal: an image of one
-colour gives NaN. The kernels made here subtract the mean before they square.
+TVM's own kernels compute the variance as the mean of the squares minus the square of the mean. In
+float32, the error of this difference exceeds the usual epsilon if the numbers are about ten times
+as large as their spread. If all numbers are equal, the variance may even be negative, so an image
+of one colour gives NaN. The kernels made here subtract the mean before they square.
 
-TVM's kernels sum numbers and squares in one loop, which its schedules do not vectorise. Here there
-are two sums, which are vectorised and take a tenth of the time.
+TVM's kernels sum numbers and squares in one loop, which TVM's schedules do not vectorise. The
+kernels here have a separate loop for each sum. These loops are vectorised, and take a tenth of the
+time.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def group_norm(
 ) -> te.Tensor:
     """Normalise each group of channels of each image to mean 0 and variance 1.
 
-    Each channel is then multiplied by its scale, and its shift is added.
+    After the normalisation, each channel is multiplied by its scale, and its shift is added.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Groups of operators that a library may compute in one call, and the dataflow around them.
+"""Describes groups of operators that a library may compute in one call.
 
 The rules that find groups of each kind are in `recognise/`.
 """
@@ -19,12 +19,13 @@ from .names import values_of
 from .static_shape import static_shape
 
 DESCRIPTION = "tvm_interop.library_op"
-"""Attribute of a group's function: the group's `LibraryOp`, as JSON."""
+"""The attribute of a group's function that holds the group's `LibraryOp`, as JSON."""
 
 REFUSED = "tvm_interop.refused"
-"""Attribute of `main`: the `LibraryOp` of each operator that all libraries refused, as JSON.
+"""The attribute of `main` that holds the `LibraryOp` of each operator that all libraries refused.
 
-The keys are names of operators. After fusion they are names of the units with these operators.
+It is JSON. Its keys are names of operators. After fusion, they are the names of the units that
+contain these operators.
 """
 
 Shape: TypeAlias = "tuple[int, ...]"
@@ -32,15 +33,18 @@ Shape: TypeAlias = "tuple[int, ...]"
 
 @dataclass
 class Group:
-    """A group of operators, one after the other, that a library may compute in one call.
+    """A group of consecutive operators that a library may compute in one call.
 
     Attributes
     ----------
-    vars, values: the variables that the operators define, and the operators' calls, in order.
+    vars, values: the variables that the operators of the group define, and the operators' calls, in
+        order.
     args: the group's inputs, in the order of `description.shapes`.
     description: the `LibraryOp` that describes the group to libraries.
-    takes_more: whether operators that follow the first operator may be added to the group.
-    kernel: the kernel that TVM runs instead of the operators; None if TVM lowers them itself.
+    takes_more: whether operators after the first one, such as an activation, may be added to the
+        group.
+    kernel: the kernel that TVM runs if no library computes the group; None if TVM makes its own
+        kernel of the operators.
     """
 
     vars: list[relax.Var]
@@ -54,7 +58,8 @@ class Group:
     def repeats_arguments(self) -> bool:
         """Whether two arguments are the same tensor.
 
-        The group's kernel would take this tensor only once, but the description lists it twice.
+        In that case, the group's kernel would have one parameter for this tensor, but the
+        description lists it twice.
         """
         return any(arg.same_as(other) for i, arg in enumerate(self.args) for other in self.args[:i])
 
@@ -75,7 +80,7 @@ class Group:
                     made = builder.emit_output(relax.call_tir(kernel, params, self.vars[-1].ty))
                 for i, (var, call) in enumerate(calls):
                     args = [_replaced(arg, known) for arg in call.args[:]]
-                    # The type is known, so TVM need not infer it again.
+                    # TVM need not infer the known type.
                     new = relax.Call(call.op, args, call.attrs, call.ty_args, ret_ty=call.ty)
                     last = i == len(self.vars) - 1
                     made = builder.emit_output(new) if last else builder.emit(new)
@@ -96,7 +101,7 @@ class Group:
         self.description = self.description.with_fields(**fields)
 
     def add_argument(self, arg: relax.Expr, shape: Shape, **fields: Any) -> dict[str, Any]:
-        """Append an argument to the group.
+        """Append an argument to the arguments of the group.
 
         Parameters
         ----------
@@ -140,7 +145,9 @@ class Dataflow:
         self.uses.update(_occurrences(main.body.body))
 
     def comes_from_library(self, expr: relax.Expr) -> bool:
-        """Whether `expr` is an image computed by a library, perhaps with an activation after it."""
+        """Whether `expr` is an image that a library computes, perhaps with an activation after
+        it.
+        """
         for _ in range(MOST_OPERATORS):
             value: Any = self.values.get(expr)
             if not is_operator(value):
@@ -164,7 +171,7 @@ class Dataflow:
 
 
 Recogniser: TypeAlias = Callable[[relax.Var, relax.Call, Dataflow], "Group | None"]
-"""A function that finds a group that begins with an operator.
+"""A function that finds the group that begins with a given operator.
 
 It takes the operator's variable, its call and the dataflow around it. It returns None if there is
 no group that a library could compute.
@@ -173,11 +180,11 @@ no group that a library could compute.
 RECOGNISERS: dict[str, list[Recogniser]] = {}
 """The recognisers for each Relax operator, in the order of their files' names.
 
-If several of them find a group that a library can compute, the first group is taken.
+If several recognisers find a group that a library can compute, the first of these groups is used.
 """
 
 MAKES_IMAGES: set[str] = set()
-"""Relax operators whose result is an image that a library computes."""
+"""The Relax operators that libraries compute and whose result is an image."""
 
 
 def recognises(operator: str, *, makes_images: bool = False) -> Callable[[Recogniser], Recogniser]:
@@ -200,7 +207,8 @@ def recognises(operator: str, *, makes_images: bool = False) -> Callable[[Recogn
 def group_of(
     op: str, var: relax.Var, call: relax.Call, takes_more: bool, **fields: Any
 ) -> Group | None:
-    """A group of only `call`; None unless its tensors have known shapes and one supported type.
+    """A group with only `call`; None unless its tensors have known shapes and the same supported
+    type.
 
     Parameters
     ----------
@@ -225,7 +233,8 @@ def group_of(
 def window_fields(window: Shape, attrs: Any) -> dict[str, Any]:
     """The fields of `Window`, by name.
 
-    The field `size` is `window`. All other fields come from a Relax operator's `attrs`.
+    `window` gives the field `size`. All other fields come from `attrs`, the attributes of a Relax
+    operator.
     """
     return {
         "window": window,

@@ -1,14 +1,14 @@
 """Proves that the rows of a batch do not influence each other.
 
-The proof works on the kernels of a lowered model, before they are scheduled. The model is lowered
-for several sizes of a dimension, such as the batch. In each kernel, every statement must compute a
-row of its result only from the same row of the tensors that it reads. The computation must be the
-same for all rows and all sizes. By induction over the statements, the model then computes each row
-of its outputs only from the same row of its inputs.
+The proof examines the kernels of a lowered model, before they are scheduled. The model is lowered
+for several sizes of a dimension, such as the batch. Every statement of a kernel must compute a row
+of its result only from the same row of the tensors that it reads. The computation must be the same
+for all rows and all sizes. By induction over the statements, the model then computes each row of
+its outputs only from the same row of its inputs.
 
-A tensor that has rows is described by its block, the number of elements that lie together in one
-row. The element at position p of the flat tensor belongs to row `p // block % size`. A reshape does
-not change this.
+For a tensor that has rows, the proof knows the block: the number of neighbouring elements that
+belong to the same row. The element at position p of the flattened tensor belongs to row `p // block
+% size`. A reshape does not change the block.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from .kernel_stores import Store, UnprovenError, stores_of
 from .row_form import Buffers, Counter, RowLoop, Rows, place_of_rows, row_form
 
 _MOST_TRIALS = 50
-"""How many blocks are tried for each statement of a kernel, on average, before giving up."""
+"""The proof gives up after it has tried this many blocks for each statement of a kernel, on
+average.
+"""
 
 
 class RowsDependError(Exception):
-    """The error that rows cannot be proven independent.
+    """The rows of a model cannot be proven independent.
 
     The text names the operator and the reason.
     """
@@ -49,27 +51,27 @@ def independent_rows(
 
     Returns
     -------
-    Where the rows lie in these inputs and in all outputs, by name.
+    Where the rows lie in each of these inputs and in each output, by name.
 
     Raises
     ------
     RowsDependError
         There is no proof, although the rows may be independent.
     """
-    assert len(programs) > 1, "one size alone does not say what grows with it"
-    assert min(programs) > 1, "a single row has no neighbours"
+    assert len(programs) > 1, "the proof compares programs for several sizes"
+    assert min(programs) > 1, "the proof compares several rows"
     return _Proof(list(programs), list(programs.values())).run(inputs)
 
 
 class _Proof:
-    """The proof for one model, whose programs for all sizes are compared step by step.
+    """The proof for one model. It compares the model's programs for all sizes, operator by
+    operator.
 
     Attributes
     ----------
-    _blocks: the block (the number of elements that lie together in one row) of each value that has
-        rows. It is the same for all sizes. A value without rows is the same for all rows and sizes,
-        and has no entry.
-    _counters: the weights whose numbers grow with the row.
+    _blocks: the block (see the module's docstring) of each value that has rows. It is the same for
+        all sizes. A value without rows is the same for all rows and sizes, and has no entry.
+    _counters: the weights whose numbers grow evenly from row to row.
     _proven: the results of `_KernelProof`, kept because most layers of a network have the same
         kernels. The keys hold everything that a result depends on.
     """
@@ -98,13 +100,13 @@ class _Proof:
     def _take_weight(self, v: int) -> None:
         """Check that a weight is equal for all sizes, or grows by a fixed step from row to row.
 
-        The step is 0 if all rows are equal.
+        If all rows are equal, the step is 0.
         """
         arrays = [program.weights[v] for program in self._programs]
         if all(array.shape == arrays[0].shape for array in arrays):
             if not all(same_bits(array, arrays[0]) for array in arrays[1:]):
                 name = constant_in_words(self._programs[0], v)
-                raise RowsDependError(f"{name} has different numbers for different sizes")
+                raise RowsDependError(f"{name} has different values for different sizes")
             return
         axis = axis_of_rows([array.shape for array in arrays], self._sizes)
         if axis is not None:
@@ -122,7 +124,7 @@ class _Proof:
         raise RowsDependError(f"{name} is not the same for all rows")
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the block of each output of an operator: how many elements lie together in a row.
+        """Find the block (see the module's docstring) of each output of an operator.
 
         An output without rows has no block.
         """
@@ -164,12 +166,11 @@ class _Proof:
 
 
 def _counter(each: Sequence[Sequence[np.ndarray]]) -> Counter | None:
-    """The amount by which a constant grows from row to row, for all sizes; None if it grows
-    unevenly.
+    """The amount by which a constant grows from each row to the next; None if it grows unevenly.
 
     Parameters
     ----------
-    each: the constant's rows for each size.
+    each: for each size, the rows of the constant.
     """
     first, second = each[0][:2]
     if all(same_bits(row, first) for rows in each for row in rows):
@@ -190,7 +191,7 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def constant_in_words(program: Program, v: int) -> str:
-    """Name a constant and the first operator that reads it."""
+    """Describe a constant, by its name and the first operator that reads it."""
     name = program.values[v].name
     reads = (op.name for op in program.operators if v in map(program.storage_of, op.inputs))
     of = next(reads, None)
@@ -203,7 +204,7 @@ def check_alike(programs: Sequence[Program], grows: str) -> None:
     Parameters
     ----------
     programs: the model, lowered for several sizes.
-    grows: the word for these sizes in the error message, such as `length`.
+    grows: the word that the error message uses for the sizes, such as `length`.
 
     Raises
     ------
@@ -218,12 +219,13 @@ def check_alike(programs: Sequence[Program], grows: str) -> None:
 
 
 def take_operators(programs: Sequence[Program], take: Callable[[Sequence[Operator]], None]) -> None:
-    """Call `take` for each operator in order, with the operator as it is in each program.
+    """Call `take` for each operator, in order, with a list of the operator's versions in all
+    programs.
 
     Raises
     ------
     RowsDependError
-        `take` cannot prove its claim about an operator; the text names the operator.
+        `take` fails to prove something about an operator. The text names the operator.
     """
     for ops in zip(*(program.operators for program in programs), strict=True):
         try:
@@ -233,7 +235,7 @@ def take_operators(programs: Sequence[Program], take: Callable[[Sequence[Operato
 
 
 def _structure(program: Program) -> Any:
-    """The properties that must be equal for all sizes: names, and connections of operators."""
+    """The names and connections of a program's operators. They must be equal for all sizes."""
     return (
         [(value.name, value.dtype, value.alias_of, value.offset) for value in program.values],
         [(op.name, op.inputs, op.outputs) for op in program.operators],
@@ -244,7 +246,9 @@ def _structure(program: Program) -> Any:
 
 
 class _KernelProof:
-    """The proof for one kernel. All sizes of the kernel are compared, statement by statement."""
+    """The proof for one kernel. It compares the kernel's versions for all sizes, statement by
+    statement.
+    """
 
     def __init__(
         self,
@@ -281,10 +285,11 @@ class _KernelProof:
         return {i: found[p] for i, p in enumerate(self._kernels[0].params) if p in found}
 
     def _named(self, size: int, kernel: tirx.PrimFunc, stores: Sequence[Store]) -> Buffers:
-        """Name the kernel's buffers by their order.
+        """Name the buffers of a kernel by their order.
 
-        The buffers' own names may differ between sizes. If two operators have equal kernels for
-        one size only, they share one kernel for this size, with the names of one of them.
+        The buffers' own names may differ between sizes. For example, two operators may have equal
+        kernels for one size only. They then share one kernel for this size, which has the names of
+        one of them.
         """
         names = {param: f"parameter{i}" for i, param in enumerate(kernel.params)}
         for store in stores:
@@ -293,7 +298,8 @@ class _KernelProof:
         return Buffers(size, names, counters)
 
     def _declared(self) -> dict[int, int]:
-        """The block of each parameter of a kernel whose attribute `ROWS` lists their axes of rows.
+        """The block of each parameter, for a kernel whose attribute `ROWS` lists the parameters'
+        axes of rows.
 
         The docstring of this module says what the block of a tensor is.
         """
@@ -318,14 +324,14 @@ class _KernelProof:
     def _solved(
         self, statements: Sequence[Sequence[Store]], i: int, blocks: list[dict[Any, int]]
     ) -> list[dict[Any, int]]:
-        """Find the blocks of the buffers that the statements from number `i` on write.
+        """Find the blocks of the buffers that are written by the statements from index `i` on.
 
-        A block is the number of elements of a buffer that lie together in one row.
+        A block is the number of neighbouring elements that belong to the same row.
 
         The result has a dictionary for the kernel of each size, with the block of each buffer.
-        `blocks` holds the blocks that follow from earlier statements. A statement that writes a
-        buffer for the first time may allow several blocks for it. If a block does not fit the later
-        statements, the next block is tried.
+        `blocks` holds the blocks that follow from earlier statements. If a statement writes a
+        buffer for the first time, several blocks may be possible for the buffer. If a block does
+        not fit the later statements, the next block is tried.
         """
         if i == len(statements):
             return blocks
@@ -352,7 +358,7 @@ class _KernelProof:
     def _possible_blocks(
         self, stores: Sequence[Store], blocks: Sequence[Mapping[Any, int]], is_new: bool
     ) -> list[int | None]:
-        """The possible blocks (elements in a row) of the buffer that a statement writes.
+        """The possible blocks (see the module's docstring) of the buffer that a statement writes.
 
         None stands for a buffer without rows.
         """
@@ -368,7 +374,9 @@ class _KernelProof:
         return [each * inner for each in _divisors(shapes[0][axis] // self._sizes[0])]
 
     def _check(self, stores: Sequence[Store], blocks: Sequence[Mapping[Any, int]]) -> None:
-        """Check that a statement computes all rows in the same way, each from the same row."""
+        """Check that a statement computes all rows in the same way, and each only from the same
+        row.
+        """
         if len({len(store.loops) for store in stores}) > 1:
             raise UnprovenError("has different loops for different sizes")
         extents = list(zip(*([extent for _, extent in s.loops] for s in stores), strict=True))
@@ -404,5 +412,5 @@ class _KernelProof:
 
 
 def _divisors(number: int) -> list[int]:
-    """The divisors of a number, the greatest first."""
+    """The divisors of a number, the largest first."""
     return [d for d in range(number, 0, -1) if number % d == 0]

@@ -1,6 +1,6 @@
 """Finds, for each statement of a kernel, a form that is the same for all lengths of a sequence.
 
-A form describes what the statement computes at one position (see `position_form`).
+A form describes what a statement computes at one position of the sequence (see `position_form`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from .padded_tensors import without_padded
 from .position_form import Form, Known, Layout, PositionLoop, form_of, layout_of, splits
 
 _MOST_TRIALS = 50
-"""How many layouts are tried for each statement of a kernel, on average, before giving up."""
+"""The search gives up after it has tried this many layouts for each statement of a kernel, on
+average.
+"""
 _UNEVEN = (
     "writes a tensor that has no fixed number of elements for each position, such as the border of "
     "a convolution or of a pooling over positions"
@@ -25,7 +27,7 @@ _UNEVEN = (
 
 
 def layouts_of(shapes: Sequence[Sequence[int]], lengths: Sequence[int]) -> Iterator[Layout]:
-    """The layouts (see `position_form`) that a tensor may have, from its shape for each length."""
+    """The layouts (see `position_form`) that a tensor may have, given its shape for each length."""
     if len({len(shape) for shape in shapes}) > 1:
         return
     choices: list[list[int | None]] = []
@@ -42,9 +44,9 @@ def layouts_of(shapes: Sequence[Sequence[int]], lengths: Sequence[int]) -> Itera
 
 
 class KernelForms:
-    """Finds the forms of a kernel's statements (what each computes at one position).
+    """Finds the form of each statement of a kernel: what it computes at one position.
 
-    The forms must be equal for all lengths of the sequence.
+    A form must be the same for all lengths of the sequence.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class KernelForms:
         self._is_padded = False
 
     def run(self, largest: int) -> tuple[tuple[Form, ...], dict[int, Layout]]:
-        """Return the forms, and the layouts of the parameters that have positions."""
+        """Return the forms of the statements, and the layout of each parameter that has
+        positions.
+        """
         if ROWS in (self._kernels[0].attrs or {}) and self._layouts:
             raise UnprovenError(
                 "goes through positions, but not from the first to the last as a running sum does: "
@@ -93,9 +97,9 @@ class KernelForms:
     def _solved(
         self, statements: Sequence[Sequence[Store]], i: int, layouts: dict[str, Layout]
     ) -> tuple[tuple[Form, ...], dict[str, Layout]]:
-        """Find the forms of the statements from number `i` on, and the layouts that result.
+        """Find the forms of the statements from index `i` on, and the layouts of all buffers.
 
-        `layouts` holds the layouts of buffers that follow from earlier statements.
+        `layouts` holds the layouts of the buffers that earlier statements read or write.
         """
         if i == len(statements):
             return (), layouts
@@ -126,7 +130,7 @@ class KernelForms:
         yield from layouts_of(shapes, self._lengths)
 
     def _loops(self, stores: Sequence[Store]) -> Iterator[dict[int, PositionLoop]]:
-        """Yield each way to describe the loops that grow with the length by a `PositionLoop`."""
+        """Yield each way to describe the loops whose number of steps grows with the length."""
         if len({len(store.loops) for store in stores}) > 1:
             raise UnprovenError("has different loops for different lengths")
         growing: dict[int, list[PositionLoop]] = {}

@@ -1,4 +1,4 @@
-"""Lists the statements of a kernel that store something, before the kernel is scheduled."""
+"""Lists the statements of an unscheduled kernel that store an element in a buffer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm import ir, s_tir, sym, tirx
 
 
 class UnprovenError(Exception):
-    """The error for a statement that a proof about a kernel does not cover."""
+    """A proof about a kernel fails, because it does not cover one of the kernel's statements."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Store:
     conditions: list[Any]
 
     def with_values(self, values: Mapping[Any, Any]) -> Store:
-        """This statement, with variables replaced by the expressions `values`."""
+        """Return a copy of this statement in which the expressions `values` replace variables."""
         return replace(
             self,
             indices=[with_values(index, values) for index in self.indices],
@@ -52,8 +52,8 @@ def stores_of(
     Raises
     ------
     UnprovenError
-        The statement has a part that this function does not know, such as a loop that ends when a
-        condition is met.
+        The statement contains something that this function does not support, such as a loop that
+        ends when a condition is met.
     """
     if isinstance(statement, tirx.SeqStmt):
         bound: dict[Any, Any] = {}
@@ -98,7 +98,7 @@ def _is(node: Any, value: int) -> bool:
 
 
 def with_values(expression: Any, values: Mapping[Any, Any]) -> Any:
-    """The expression with variables replaced."""
+    """Return the expression, in which `values` replace variables."""
     if not values:
         return expression
     return tvm_ffi.structural_map(
@@ -109,7 +109,9 @@ def with_values(expression: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def loop_variable(analyzer: sym.Analyzer, name: str, extent: int) -> Any:
-    """A new variable that `analyzer` knows to be in `range(extent)`; 0 if `extent` is 1."""
+    """Return a new variable whose range, 0 to `extent - 1`, is known to `analyzer`; 0 if `extent`
+    is 1.
+    """
     if extent == 1:
         return tirx.const(0, "int64")
     var = tirx.Var(name, "int64")

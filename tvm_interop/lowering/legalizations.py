@@ -1,12 +1,13 @@
 """Makes the kernels of operators for which TVM's own kernels give wrong results.
 
-- An operator of float16 that adds up many terms (a mean, a sum, a softmax, an average pooling)
-  adds them up in float32. GELU is computed in float32 too, because its terms cancel. TVM would
-  compute in float16, where the second digit of a sum is wrong after some hundred terms. The casts
-  are part of the operator's kernel, so the operator stays one kernel.
-- Numbers are rounded to integers of 8 bits as ONNX specifies: halves go to the even integer.
-- Products and quotients with a constant zero are computed, so that infinity and NaN give NaN. TVM
-  would write the constant into the kernel and simplify `x * 0` to 0.
+- An operator of float16 that adds up many terms (a mean, a sum, a softmax, an average pooling) adds
+  them up in float32. GELU is computed in float32 too, because its terms nearly cancel. TVM would
+  compute in float16. After some hundred terms, even the second digit of such a sum is wrong. The
+  casts are part of the operator's kernel, so the operator is still one kernel.
+- Numbers are rounded to integers of 8 bits as ONNX specifies: halves are rounded to the even
+  integer.
+- Products and quotients with a constant 0 are computed, so that `x * 0` is NaN if x is infinity or
+  NaN. TVM would write the constant into the kernel and simplify `x * 0` to 0.
 
 `extremes` makes the kernels of operators that compare numbers.
 """
@@ -44,7 +45,7 @@ _HAVE_NO_HALF = tuple(
     f"relax.{name}"
     for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan")
 )
-"""Functions that LLVM calls in the C library, which has no float16 versions of them."""
+"""Functions for which LLVM calls the C library. The C library has no float16 versions of them."""
 _WITH_ZERO = (
     "relax.divide",
     "relax.floor_divide",
@@ -55,7 +56,7 @@ _WITH_ZERO = (
 
 
 def legalizations() -> dict[str, Legalization]:
-    """The functions that make operators' kernels, by the operators' names, for `LegalizeOps`."""
+    """The function that makes the kernel of each operator, for TVM's pass `LegalizeOps`."""
     own: dict[str, Legalization] = {
         "relax.image.grid_sample": legalize_grid_sample,
         "relax.nn.group_norm": legalize_group_norm,
@@ -106,7 +107,7 @@ def _rounded(data: te.Tensor, step: list[Any], axis: int, dtype: str) -> te.Tens
 
 
 def _single_number(expr: relax.Expr) -> Any:
-    """The number in a constant of one element, as a TIR constant; None for anything else."""
+    """The value of a constant with one element, as a TIR constant; None for other expressions."""
     if not isinstance(expr, tvm.ir.GenericConst) or expr.value.numpy().size != 1:
         return None
     return tirx.const(expr.value.numpy().reshape(-1)[0].item(), str(expr.ty.dtype))

@@ -1,9 +1,10 @@
-"""Makes the kernel of equal operators once.
+"""Makes one kernel for operators that are equal.
 
 Most networks repeat a layer. TVM's `LegalizeOps` makes a kernel for each operator, and then finds
-that the module has an equal kernel already. Here an operator that is like an earlier one gets the
-earlier one's kernel at once. The lowered module is the same, except that equal poolings share a
-kernel too. `extremes` changes the kernel of a pooling after TVM made it, so TVM does not find it.
+that the module already has an equal kernel. In this module, an operator that is like an earlier
+operator uses the earlier kernel, and no new kernel is made. The lowered module is the same, with
+one exception: equal poolings share a kernel too. `extremes` changes the kernel of a pooling after
+TVM has made it, so TVM does not find the equal kernel.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from tvm import relax
 from .extremes import Legalization
 
 _SMALL = 64
-"""The most bytes of a constant whose numbers are compared.
+"""The numbers of a constant are compared only if it has at most this many bytes.
 
-A legalization may write a constant into the kernel. Two operators with larger constants are alike
-only if they have the same constant.
+The numbers matter because a legalization may write a constant into the kernel. Two operators with
+larger constants are alike only if both read the same constant object.
 """
 
 
 def legalized_once(own: Mapping[str, Legalization]) -> dict[str, Legalization]:
-    """Functions for one run of `LegalizeOps`, by the names of all operators that have kernels.
+    """Return, for one run of `LegalizeOps`, the function that makes each operator's kernel.
 
-    Each function makes the same kernel as the function in `own`, or as TVM's if `own` has none.
+    The result maps the operators' names to these functions. Each makes the same kernel as the
+    function in `own`, or as TVM's function if `own` has none for the operator.
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ def legalized_once(own: Mapping[str, Legalization]) -> dict[str, Legalization]:
 
 @cache
 def _usual() -> dict[str, Legalization]:
-    """TVM's own functions that make kernels, by the operators' names."""
+    """TVM's own function that makes the kernel of each operator, by the operator's name."""
     operators = ((name, tvm.ir.Op.get(name)) for name in tvm.ir.Op.list_op_names())
     found = {str(name): operator.get_attr("FLegalize") for name, operator in operators}
     return {name: function for name, function in found.items() if function is not None}
@@ -53,9 +55,9 @@ class _Made(NamedTuple):
 
     Attributes
     ----------
-    like: what the kernel depends on.
+    like: a description of everything that the kernel depends on.
     call: the call of the kernel.
-    order: the index of each argument of the kernel among the operator's tensors.
+    order: for each argument of the kernel, its index among the operator's tensors.
     """
 
     like: Any
@@ -64,7 +66,7 @@ class _Made(NamedTuple):
 
 
 class _Once:
-    """A legalization that remembers the kernels it made."""
+    """A legalization that keeps the kernels it has made, and uses them again."""
 
     def __init__(self, make: Legalization) -> None:
         self._make = make
@@ -87,7 +89,7 @@ class _Once:
 
 
 def _described(args: Any, tensors: list[relax.Expr], large: list[Any]) -> list[Any]:
-    """What a kernel may depend on in the arguments of an operator.
+    """Describe everything in an operator's arguments that its kernel may depend on.
 
     Parameters
     ----------
@@ -113,8 +115,8 @@ def _described(args: Any, tensors: list[relax.Expr], large: list[Any]) -> list[A
 def _order(result: relax.Expr, tensors: list[relax.Expr]) -> list[int] | None:
     """The index of each argument of the kernel call `result` in `tensors`.
 
-    None if `result` is anything else than a call of one kernel with some of `tensors`, or if a
-    tensor occurs twice, because then its index is not known.
+    Return None if `result` is not a call of one kernel with some of `tensors`. Return None also if
+    a tensor occurs twice in `tensors`, because its index is then ambiguous.
     """
     is_kernel = isinstance(result, relax.Call) and result.op == tvm.ir.Op.get("relax.call_tir")
     if not is_kernel or len(result.args) != 2 or not isinstance(result.args[1], relax.Tuple):
@@ -129,6 +131,6 @@ def _order(result: relax.Expr, tensors: list[relax.Expr]) -> list[int] | None:
 
 
 def _with(call: relax.Call, tensors: list[relax.Expr]) -> relax.Call:
-    """The call of a kernel with other tensors of the same types."""
+    """A call of the same kernel with other tensors of the same types."""
     args = [call.args[0], relax.Tuple(tensors)]
     return relax.Call(call.op, args, call.attrs, call.ty_args)

@@ -2,13 +2,14 @@
 
 The groups are found before the operators become kernels.
 
-A group may also be a concatenation that needs no computation at all. Each group becomes a function
-of its own. Fusion does not split such a function or add to it, and turns it into one kernel. TVM
-can run this kernel. A library can compute the group instead. The function has an attribute that
-describes the group to libraries.
+A group may also be a concatenation that needs no computation at all. Each group becomes a separate
+function. Fusion turns each such function into one kernel, and neither splits it nor adds operators
+to it. At run time, either TVM's kernel runs, or a library computes the group. An attribute of the
+function describes the group to libraries.
 
-The files of `recognise/`, one for each kind of operator, find the first operators of groups. This
-module finds the operators that may follow, which are the same for all kinds.
+The files in `recognise/`, one for each kind of operator, find the operator with which a group
+begins. This module finds the operators that may follow in the group. These are the same for all
+kinds.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from .static_shape import static_shape
 
 @module_pass(opt_level=0, name="GroupLibraryCalls")
 class GroupLibraryCalls:
-    """Put each group of operators that one of `libraries` computes into a function of its own.
+    """Put each group of operators that one of `libraries` can compute into a separate function.
 
     A group is a convolution, a matrix product, a pooling or another operator that `recognise/`
     finds. Some kinds of groups also contain the operators that follow, if the library can compute
     them in the same call: a bias, the sum with another tensor, an activation. A concatenation is a
     group if its inputs could be computed directly in its result.
 
-    A sum that adds the results of two groups joins the group that is deeper in the network. The
-    other group can then run in parallel with the operators before the deeper group.
+    If a sum adds the results of two groups, it is added to the group that is deeper in the network.
+    The other group can then run in parallel with the operators before the deeper group.
     """
 
     def __init__(self, libraries: tuple[str, ...], without: tuple[str, ...] = ()) -> None:
-        """`without` names kinds of operators that are not grouped."""
+        """`without` has the names of kinds of operators that are not grouped."""
         self._libraries = libraries
         self._without = without
 
@@ -76,12 +77,13 @@ class GroupLibraryCalls:
         return grouped
 
     def _groups(self, graph: Dataflow) -> tuple[list[Group], dict[str, str]]:
-        """The groups to make, and the descriptions that all libraries refuse, by operator."""
+        """The groups to make; and, by operator, the descriptions that all libraries refuse."""
         import_files(f"{__package__}.recognise")
         groups = []
         refused = {}
         taken: set[relax.Var] = set()
-        # The deepest operators come first, so that the deeper of two groups gets their sum.
+        # The deepest operators come first, so that a sum of two groups is added to the deeper
+        # group.
         for var in sorted(graph.values, key=graph.depth.__getitem__, reverse=True):
             value = graph.values[var]
             known = RECOGNISERS.get(value.op.name, []) if is_operator(value) else []
@@ -116,7 +118,7 @@ def _extend(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> None:
-    """Add to the group the operators that follow, if a library computes them in the same call."""
+    """Add the following operators to the group, if a library computes them in the same call."""
     while not _add_activation(group, graph, taken, is_supported):
         if not _add_tensor(group, graph, taken):
             return
@@ -128,7 +130,7 @@ def _add_activation(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> bool:
-    """Add to the group the activation that follows it, if any, and if a library supports it.
+    """Add the next operator to the group if it is an activation that a library supports.
 
     Returns
     -------
@@ -149,7 +151,7 @@ def _add_activation(
 
 
 def _add_tensor(group: Group, graph: Dataflow, taken: set[relax.Var]) -> bool:
-    """Add to the group the sum that follows it, with a bias or a tensor of the output's shape.
+    """Add the next operator to the group if it adds a bias or a tensor of the output's shape.
 
     Returns
     -------
@@ -178,7 +180,9 @@ def _add_tensor(group: Group, graph: Dataflow, taken: set[relax.Var]) -> bool:
 
 
 def _is_by_channel(shape: Shape, op: LibraryOp) -> bool:
-    """Whether a tensor of shape `shape`, added to the output, has one number per channel."""
+    """Whether a tensor of shape `shape` that is added to the output has one number for each
+    channel.
+    """
     output = op.shapes[-1]
     padded = (1,) * (len(output) - len(shape)) + shape
     axis = op.channel_axis

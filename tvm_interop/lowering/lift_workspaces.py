@@ -1,4 +1,6 @@
-"""Turns workspaces of GPU kernels into tensors of the program, so that their memory is planned."""
+"""Turns workspaces of GPU kernels into tensors of the program, so that the plan includes their
+memory.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +13,25 @@ from tvm import s_tir, tirx
 from ..program.program import Program, Value
 
 _GLOBAL = "global"
-"""The scope of memory that all threads of a GPU see."""
+"""TVM's name for memory that all threads of a GPU share."""
 
 
 def lift_workspaces(program: Program) -> Program:
-    """`program` with kernels that allocate no GPU memory of their own.
+    """Return `program` with kernels that do not allocate GPU memory.
 
     A workspace is memory in which a kernel keeps results between its loops. It becomes an
-    additional output, which no operator reads. It then has a place in the arena for exactly as long
-    as its operator runs, and the plan's checks cover it.
+    additional output of the kernel, which no operator reads. The plan then gives it memory for
+    exactly as long as the operator runs, and the checks of the plan cover it.
 
-    TVM would instead take a workspace from a pool at the launch, and return it when the launch
-    returns, long before the GPU has finished. This has two faults. On another stream the next
-    kernel may get the same bytes. A CUDA graph would keep the address of memory that the pool gives
-    to other kernels. If each operator waited for the operator launched before it, the first fault
-    would not occur, but the second fault would.
+    TVM would take a workspace from a pool at the launch, and give it back when the launch returns,
+    long before the GPU has finished. This is wrong in two cases. A kernel on another stream may be
+    given the same memory while it is in use. And a CUDA graph would keep using memory that the pool
+    has since given to other kernels. The first case cannot occur if each operator waits for the
+    operator launched before it, but the second can.
 
-    Only buffers that a kernel allocates around all of its loops are lifted.
-    `kernels_with_workspace` finds the kernels that have other buffers in GPU memory. Operators that
-    share a kernel get one workspace each.
+    Only buffers that a kernel allocates outside of all its loops become outputs.
+    `kernels_with_workspace` finds the kernels with other buffers in GPU memory. If operators share
+    a kernel, each operator gets its own workspace.
     """
     lifted = {
         var.name_hint: lift_workspace(func) for var, func in program.kernels.functions_items()
@@ -51,11 +53,12 @@ def lift_workspaces(program: Program) -> Program:
 
 
 def lift_workspace(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Any]]:
-    """`func` with one more parameter at the end for each buffer that it allocates for all threads.
+    """Return `func` with one more parameter for each buffer that it allocates for all threads.
 
     Returns
     -------
-    The new function, and these buffers. `func` itself is not changed.
+    The new function, with the new parameters at the end, and the buffers. `func` itself is not
+    changed.
     """
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize):

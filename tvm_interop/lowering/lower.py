@@ -1,4 +1,4 @@
-"""Lowers a Relax module to schedule units: calls of fused kernels, and reshapes as free views."""
+"""Lowers a Relax module to units: calls of fused kernels, and reshapes that copy nothing."""
 
 from __future__ import annotations
 
@@ -35,39 +35,39 @@ from .volumes_as_images import VolumesAsImages
 from .wide_sums import WideSums
 
 _LOWERED = "tvm_interop.lowered"
-"""Attribute of a `main` that is lowered already."""
+"""The attribute that marks a `main` as lowered."""
 
 
 @module_pass(opt_level=0, name="LowerToUnits")
 class LowerToUnits:
-    """Lower `main` to units: calls of fused kernels, each bound to a readable unique name.
+    """Lower `main` to units: calls of fused kernels, each bound to a unique, readable name.
 
     The passes do the following:
 
     - Of several equal operators on the same values, only the first is computed.
     - A transposed convolution becomes a convolution.
-    - A convolution of sequences does not compute results that are cut off at its end.
+    - A convolution of sequences does not compute results at its end that a later slice removes.
     - A convolution of sequences or volumes becomes a convolution of images.
     - Batch norms are folded into the convolutions before them.
     - Convolutions of one image whose results are only added become one convolution.
     - Convolutions and matrix products of float16 add up their terms in float32.
     - A convolution with few output channels becomes a 1x1 convolution and a sum of shifts, unless
       results are stored as bfloat16, which would round the terms of the sum.
-    - Expressions of constants are computed.
+    - Expressions that contain only constants are computed.
     - A single row is multiplied by a transposed tensor without transposing the tensor first.
     - Each operator becomes a kernel, and element-wise operators are fused into the kernel before
       them.
     - An operator that only changes a shape becomes `relax.reshape`, which the executor treats as a
-      view. A reshape ends a fusion group, so that a library can still take over the convolution or
-      matrix product before it.
+      view. A reshape ends a fusion group, so that a library can still compute the convolution or
+      matrix product before the reshape.
 
     The result compiles and runs with stock TVM, and lowering it again changes nothing.
 
-    A unit is named after the heaviest of its bindings; ties: the first binding. From the heaviest
-    to the lightest, TVM's kinds of kernels are: convolution and matrix product, reduction,
+    A unit is named after the heaviest of its bindings, or the first of equally heavy ones. From the
+    heaviest to the lightest, TVM's kinds of kernels are: convolution and matrix product, reduction,
     injective, broadcast, element-wise. A binding imported from ONNX has the name of its node. Names
-    that Relax made up (`lv3`) do not count. A unit that has only such names is named after its
-    kernel. A name that is taken already gets a suffix.
+    that Relax made up (`lv3`) are ignored. A unit that has only such names is named after its
+    kernel. If another unit has the name already, a suffix is added.
 
     Parameters
     ----------
@@ -75,16 +75,16 @@ class LowerToUnits:
         The target that the kernels are compiled for; it decides how operators are lowered. By
         default the target of the surrounding `with target:`, or else `llvm`.
     libraries
-        Kernel libraries, loaded already, that may take over units. A group of operators that one of
-        them can compute becomes a unit of its own, and an attribute of `main` holds its
-        description. A concatenation also becomes a unit of its own if its inputs can be computed
-        directly in its result.
+        Loaded kernel libraries that may compute units. A group of operators that one of them can
+        compute becomes a separate unit, and an attribute of `main` holds its description. A
+        concatenation also becomes a separate unit if its inputs can be computed directly in its
+        result.
     int8_libraries
         The members of `libraries` that compute the products of a quantised model in integers (see
         `QuantisedProducts`). If it is empty, these products are computed in floats.
     narrow
-        The pass that lets units store their results as bfloat16 (see `NarrowStorage`); None leaves
-        every tensor as it is.
+        The pass that lets units store their results as bfloat16 (see `NarrowStorage`). With None,
+        the type of every tensor stays the same.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def _lowering(
     int8_libraries: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
 ) -> tvm.transform.Sequential:
-    """The passes of the lowering, in order; `GroupLibraryCalls` says what `without` does."""
+    """The passes of the lowering, in order. `GroupLibraryCalls` describes `without`."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [
@@ -172,7 +172,7 @@ def _lowering(
 
 
 def is_lowered(mod: tvm.IRModule) -> bool:
-    """Whether `LowerToUnits` made `main`, and no operators were added to it since.
+    """Whether `LowerToUnits` made `main`, and no operators have been added to `main` since.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Recognises local response normalisation in the operators that ONNX's `LRN` is imported as."""
+"""Recognises local response normalisation. ONNX's `LRN` is imported as several operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Lrn:
     ----------
     vars: the variables that the operators define, in order; the last is the result.
     data: the tensor that is normalised.
-    size, alpha, beta, bias: the parameters of the formula; `size` is a number of channels.
+    size, alpha, beta, bias: the parameters of the formula. `size` is the number of channels in the
+        mean.
     """
 
     vars: tuple[relax.Var, ...]
@@ -29,7 +30,7 @@ class Lrn:
 
 
 def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn | None:
-    """The normalisation that ends with the division `result`; None if there is no normalisation.
+    """The normalisation whose last operator is the division `result`; None if there is none.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn |
     def operand(name: str, expr: relax.Expr) -> relax.Call | None:
         """The call of operator `name` that `expr` is bound to, or None.
 
-        If there is such a call, `expr` is appended to `chain`.
+        If `expr` is bound to a call of this operator, `expr` is appended to `chain`.
         """
         call = values.get(expr) if isinstance(expr, relax.Var) else None
         if not isinstance(call, relax.Call) or getattr(call.op, "name", None) != name:
@@ -75,8 +76,8 @@ def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn |
 def _window(mean: relax.Call) -> int | None:
     """The number of channels in the window of the average pooling `mean`.
 
-    None unless the number is odd and the window is centred, with zeros beyond the first and last
-    channel.
+    Return None unless the number of channels is odd and the window is centred. The padding beyond
+    the first and last channel must be 0.
     """
     attrs = mean.attrs
     size, *rest = (int(n) for n in attrs.pool_size)

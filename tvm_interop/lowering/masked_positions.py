@@ -1,19 +1,19 @@
 """Proves that the padded positions of a sequence do not change results at the other positions.
 
-To run a sequence that is shorter than the compiled length, the sequence is padded at its end.
-Attention mixes positions, so the steps of a sequence are not independent, unlike the rows of a
-batch (`independent_rows`). A run may be padded if two things are proven of the lowered kernels:
+To run a sequence that is shorter than the compiled length, the sequence is padded at its end. The
+rows of a batch are independent (`independent_rows`), but the positions of a sequence are not:
+attention combines them. A sequence may be padded if two facts about the lowered kernels are proven:
 
-- Each statement computes an element at some positions only from elements at the same positions, or
-  at a fixed position such as the first. This is the same for all lengths (`position_form`).
-- A statement that combines positions, such as the sum of a product or the maximum of a softmax,
-  gets nothing from the padded positions: exactly 0 in a sum, and less than another value in a
-  maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is padded with
-  0.
+- Each statement computes an element only from elements at the same positions, or at a fixed
+  position such as the first. The computation is the same for all lengths (`position_form`).
+- A statement may combine positions, such as the sum of a product or the maximum of a softmax.
+  Padded positions must not change its result: their terms are exactly 0 in a sum, and below another
+  value in a maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is
+  padded with 0.
 
-So whatever numbers the padded positions hold, the results at the given positions, which are not
-padded, have the same bits (except for the sign of a zero). This is true under the condition that
-`padding_bounds` states.
+From both facts it follows that the numbers at padded positions do not matter. The results at the
+given positions, which are not padded, have the same bits (except for the sign of a zero). The proof
+assumes the condition that `padding_bounds` states.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Masks(NamedTuple):
 
     Attributes
     ----------
-    names: the inputs.
-    anchor: a further condition for right results. For `first`, `any` or `all`, the inputs are
-        masks, with numbers from 0 to 1. The masks must be 1 at the first position, at one or more
-        positions, or at all positions. For `nowhere`, there is no further condition.
+    names: the names of the inputs that must be 0 at padded positions.
+    anchor: where the inputs must be 1, so that the results are right. For `first`, `any` or `all`,
+        the inputs are masks, with numbers from 0 to 1. The masks must be 1 at the first position,
+        at one or more positions, or at all positions. For `nowhere`, there is no such condition.
     """
 
     names: tuple[str, ...]
@@ -78,9 +78,9 @@ def masked_positions(
     Raises
     ------
     RowsDependError
-        There is no proof, although padding may be right.
+        The proof fails. Padding may still be right.
     """
-    assert len(programs) > 1, "one length alone does not say what grows with it"
+    assert len(programs) > 1, "the proof compares programs for several lengths"
     return masked_in_all([(programs, {})], inputs, least)
 
 
@@ -89,19 +89,20 @@ def masked_in_all(
     inputs: Mapping[str, int],
     least: int,
 ) -> Masks:
-    """Prove that sequences may be padded in several models, all with the same masks.
+    """Prove that sequences may be padded in several models, with the same masks in all of them.
 
     Parameters
     ----------
     each: for each model, its programs by length, and the number of independent rows of each input
         (`independent_rows`), by name. If a mask must be 1 at `any` position, each of these rows
-        must have a 1. The rows may have it at different positions: an independent row gives the
-        same results in a batch of copies of itself, and all copies have the 1 at the same position.
+        must have a 1. The rows may have it at different positions. A row is independent, so it
+        gives the same results as in a batch of copies of itself, where all rows have the 1 at the
+        same position.
 
     Raises
     ------
     RowsDependError
-        As for `masked_positions`.
+        The same cases as for `masked_positions`.
     """
     proofs = [
         _Proof(list(programs), list(programs.values()), least, rows) for programs, rows in each
@@ -112,7 +113,9 @@ def masked_in_all(
 
 
 def _masks(proofs: Sequence[_Proof], inputs: Mapping[str, int]) -> Masks:
-    """Find the smallest set of inputs that must be masks, and the weakest condition on them."""
+    """Find the smallest set of inputs that must be masks, and the weakest condition on these
+    masks.
+    """
     furthest, why = -1, RowsDependError("no input has positions")
     for masks in proofs[0].candidates(inputs):
         for proof in proofs:
@@ -128,7 +131,9 @@ def _masks(proofs: Sequence[_Proof], inputs: Mapping[str, int]) -> Masks:
 
 
 class _Proof:
-    """The proof for one model, whose programs for all lengths are compared step by step."""
+    """The proof for one model. It compares the model's programs for all lengths, operator by
+    operator.
+    """
 
     def __init__(
         self,
@@ -144,13 +149,13 @@ class _Proof:
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}
         self._of_all: set[int] = set()  # Results that depend on all positions.
-        self._forms: list[tuple[Form, ...] | None] = []  # None: the kernel has `STEPS`.
+        self._forms: list[tuple[Form, ...] | None] = []  # None for kernels with `STEPS`.
         self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
 
     def take(self, inputs: Mapping[str, int]) -> None:
-        """Find the forms of all statements (see `position_form`).
+        """Find the form of each statement (see `position_form`).
 
-        Each output must have its positions along one axis.
+        RowsDependError is raised unless each output has its positions along one axis.
         """
         first = self._programs[0]
         check_alike(self._programs, "length")
@@ -165,14 +170,15 @@ class _Proof:
             self._check_output(v)
 
     def _take_weight(self, v: int) -> None:
-        """Check that the constant for a longer sequence begins with the constant for a shorter
-        one."""
+        """Check that a constant for a longer sequence begins with the constant for a shorter
+        one.
+        """
         arrays = [program.weights[v] for program in self._programs]
         shapes = [array.shape for array in arrays]
         if all(shape == shapes[0] for shape in shapes):
             if not all(same_bits(array, arrays[0]) for array in arrays[1:]):
                 name = constant_in_words(self._programs[0], v)
-                raise RowsDependError(f"{name} has other numbers for another length")
+                raise RowsDependError(f"{name} has different values for different lengths")
             if arrays[0].size == 1 and arrays[0].dtype.kind == "i":
                 self._numbers[v] = int(arrays[0].item())
             return
@@ -196,14 +202,17 @@ class _Proof:
         if next(layouts_of(shapes, self._lengths), None) is None:
             raise RowsDependError(
                 f"{name} has no fixed number of elements for each position: perhaps the model "
-                "makes one position of several, as convolutions with strides do in models of speech"
+                "merges several positions into one, as convolutions with strides do in models of "
+                "speech"
             )
         raise RowsDependError(
             f"{name} for a longer sequence does not begin with its numbers for a shorter sequence"
         )
 
     def _take_places(self, v: int, arrays: Sequence[np.ndarray]) -> bool:
-        """Whether a constant holds indices into a flattened tensor; see `position_form.Known`."""
+        """Whether a constant holds indices into a flattened tensor (`places` of
+        `position_form.Known`).
+        """
         if arrays[0].dtype.kind != "i":
             return False
         for layout in layouts_of([array.shape for array in arrays], self._lengths):
@@ -224,9 +233,9 @@ class _Proof:
         return False
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the layouts of an operator's outputs and the forms of its kernel's statements.
+        """Find the layouts of an operator's outputs, and the forms of its kernel's statements.
 
-        `position_form` says what layouts and forms are.
+        The module `position_form` describes layouts and forms.
         """
         first = self._programs[0]
         pairs = zip(self._programs, ops, strict=True)
@@ -274,7 +283,7 @@ class _Proof:
             raise RowsDependError(f"the positions of output `{name}` do not lie in one axis")
 
     def candidates(self, inputs: Mapping[str, int]) -> Iterator[Masks]:
-        """The sets of inputs that may be the masks, in the order in which they are tried."""
+        """The sets of inputs to try as the masks, in order."""
         first = self._programs[0]
         values = [first.values[v] for v in first.inputs if first.values[v].name in inputs]
         elements = {v.name: math.prod(v.shape) for v in values if v.dtype in MASK_TYPES}
@@ -285,7 +294,7 @@ class _Proof:
             for names in itertools.combinations(elements, count):
                 yield Masks(names, "nowhere")
                 if wide.intersection(names):
-                    continue  # A mask has one number for a position.
+                    continue  # A mask has one number for each position.
                 # For `any`, a mask must be 1 at the same position in all rows that depend on each
                 # other. So the mask may have several rows only if all of them are independent.
                 alone = self._lengths[0] * self._rows.get(names[0], 1)
@@ -298,18 +307,20 @@ class _Proof:
                     yield Masks(names, "all")
 
     def _is_wide(self, value: Value, axis: int) -> bool:
-        """Whether an input has several numbers for each position of a row, and so is not a mask.
+        """Whether an input has several numbers for each position of a row. Then it is not a mask.
 
-        If the sequence is the first of two axes, the second axis may be the batch. Nothing is known
-        of the rows of a batch with only one size. In this case integers count as one number for
-        each row, and floats count as several features of one row.
+        If the sequence is the first of two axes, the second axis may be a batch of a fixed size, or
+        it may hold features. Integers are taken to be one number for each row of a batch. Floats
+        are taken to be several features of one row.
         """
         within = math.prod(value.shape[axis + 1 :])
         may_be_rows = axis == 0 and len(value.shape) == 2 and "float" not in value.dtype
         return within not in (1, self._rows.get(value.name)) and not may_be_rows
 
     def proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
-        """How many operators are proven with these masks, and why the next operator is not."""
+        """The number of operators that are proven with these masks, and why the next operator is
+        not.
+        """
         program = self._programs[self._largest]
         bounds: dict[int, Bounds] = {}
         for v in program.inputs:
@@ -362,7 +373,7 @@ def _beginning(layout: Layout, length: int) -> tuple[slice, ...]:
 
 
 def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -> Bounds:
-    """The bounds of a constant."""
+    """The bounds (see `padding_bounds`) of a constant."""
     split = array.reshape(_split_shape(layout, length))
     axes = range(1, split.ndim, 2)
     everywhere = _bound(split)
@@ -370,8 +381,8 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
     for axis in axes:
         if len(axes) == 2:
             # The bounds `filled` are for elements with a padded position on `axis` and a given
-            # position on the other axis. Given positions come before padded positions, so the
-            # position on `axis` is the greater one.
+            # position on the other axis. Padded positions come after given ones, so the position on
+            # `axis` is the larger.
             turned = np.moveaxis(split, (axis, 4 - axis), (0, 1))
             filled.append(_bound(turned[np.tril_indices(length, -1)]))
         else:

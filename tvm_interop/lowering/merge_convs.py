@@ -1,4 +1,4 @@
-"""Merges convolutions or matrix products of one tensor into a wider operator, as IOS does."""
+"""Merges convolutions or matrix products that read the same tensor into one wider operator."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .names import bindings_of, rename_bindings, replace_bindings, values_of
 
 _CONCAT = tvm.ir.Op.get("relax.concat")
 _NAMELESS = "lv"
-"""The name of the parts of a merged operator; no unit is named after it.
+"""The name of the slices of a merged operator's output. No unit gets this name.
 
-A part may be fused with the operator that reads it. Their unit is named after that operator.
+A slice may be fused with the operator that reads it. Their unit is then named after this operator.
 """
 
 
 def fold_for_merging() -> tvm.transform.Sequential:
-    """The passes to run before `MergeConvs`: they fold constants and batch norms."""
+    """The passes to run before `MergeConvs`. They fold constants and batch norms."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [FoldAffine(), passes.DeadCodeElimination(), passes.FoldConstant()], name="FoldForMerging"
@@ -32,7 +32,7 @@ def fold_for_merging() -> tvm.transform.Sequential:
 
 
 def merged_name(names: Sequence[str]) -> str:
-    """The name of the operator that replaces `names`, which may be in any order."""
+    """The name of the operator that replaces the operators `names`, which may be in any order."""
     return "+".join(sorted(names))
 
 
@@ -41,15 +41,15 @@ class MergeConvs:
     """Replace each group of convolutions, or of matrix products, by one wider operator.
 
     The method is that of Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys
-    2021, section 3. The weights and biases of a group are stacked along the output channels;
-    smaller kernels are padded with zeros. Products by constant weights, such as the queries, keys
-    and values of attention, are stacked along their columns. The output of each operator is then a
+    2021, section 3. The weights and biases of convolutions are stacked along the output channels,
+    and smaller kernels are padded with zeros. The weights of matrix products, such as those for
+    queries, keys and values, are stacked along the columns. The output of each operator is then a
     slice of the wider output. If a concat along the channels or columns reads all of these outputs
-    side by side, the wider output replaces the concat without a copy. In this case the weights are
-    stacked in the concat's order.
+    side by side, the weights are stacked in the concat's order. The wider output then replaces the
+    concat without a copy.
 
-    A wider operator may add its terms in another order. Its results are therefore close to the
-    group's results, but not equal bit by bit.
+    A wider operator may add its terms in another order. So its results are close to those of the
+    group, but their bits may differ.
 
     Parameters
     ----------
@@ -78,11 +78,11 @@ class MergeConvs:
 def merged_alone(
     mod: tvm.IRModule, groups: Sequence[Sequence[str]]
 ) -> tuple[tvm.IRModule, list[int]]:
-    """A module of only the merged operators of `mod`, to measure their latencies.
+    """Return a module with only the merged operators of `mod`, to measure their latencies.
 
-    For each group in turn, `main` returns the outputs of the group's operators, as slices of the
+    For each group, in order, `main` returns the outputs of the group's operators, as slices of the
     merged operator's output. If only a concat reads these slices, side by side, `main` returns the
-    merged operator's output as a whole. Groups may have operators in common.
+    merged operator's output undivided. Groups may have operators in common.
 
     Returns
     -------
@@ -112,12 +112,12 @@ def merged_alone(
 def merged_beside_apart(
     mod: tvm.IRModule, groups: Sequence[Sequence[str]]
 ) -> tuple[tvm.IRModule, list[int]]:
-    """A module with the separate and the merged operators of each group, to compare them.
+    """Return a module with the separate and the merged operators of each group, to compare them.
 
-    For each group in turn, `main` returns the results of the separate operators, and then the same
-    results as slices of the merged operator's output. The separate operators have the names that
-    they have in `mod`, and the merged operators have the names that `MergeConvs` gives them. No
-    operator may be in two groups.
+    For each group, in order, `main` returns the results of the separate operators, and then the
+    same results as slices of the merged operator's output. The separate operators have the names
+    that they have in `mod`, and the merged operators have the names that `MergeConvs` gives them.
+    No operator may be in two groups.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def _apart(
     data: relax.Var,
     builder: relax.BlockBuilder,
 ) -> relax.Var:
-    """Bind copies of a chain's calls, with `data` as input; returns the last variable.
+    """Bind copies of a chain's calls, with `data` as the input, and return the last variable.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def _apart(
 
 
 def _merges(main: relax.Function, groups: Sequence[Sequence[str]]) -> list[_Merge]:
-    """The merged operator for each group of names; ScheduleError if a group cannot be merged."""
+    """The merged operator for each group; ScheduleError is raised if a group cannot be merged."""
     chains = find_chains(main)
     return [_Merge(_ordered(main, pick_chains(chains, group))) for group in groups]
 
@@ -192,7 +192,8 @@ def pick_chains(chains: dict[str, Chain], names: Sequence[str]) -> list[Chain]:
 
     Raises
     ------
-    ScheduleError: no suitable operator has one of the names, or the chains cannot be merged.
+    ScheduleError: a name is not that of an operator that can be merged, or the chains do not fit
+        together.
     """
     for name in names:
         if name not in chains:
@@ -219,7 +220,7 @@ class _Merge:
 
         Parameters
         ----------
-        bind: binds each operator to a new variable.
+        bind: a function that binds each operator to a new variable.
         """
         return self.chains[0].whole(self.chains, data, bind)
 
@@ -268,9 +269,9 @@ def _rewritten(main: relax.Function, merges: Sequence[_Merge]) -> relax.Function
 
 
 def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
-    """The variable of a merge's first operator.
+    """The variable of that merged operator which comes first in `main`.
 
-    The tensor that the merge reads is defined before this variable.
+    The tensor that all merged operators read is defined before this variable.
     """
     begins = {chain.vars[0] for chain in merge.chains}
     return next(binding.var for binding in bindings_of(main) if binding.var in begins)
@@ -279,9 +280,10 @@ def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
 def _reading_whole(
     binding: relax.Binding, wholes: Sequence[tuple[_Merge, relax.Var]]
 ) -> relax.Binding:
-    """In a concat, replace the outputs of a merge's operators by the merge's wider output.
+    """In a concat, replace the separate outputs of merged operators by the wider output.
 
-    The concat must read all of these outputs in order. Any other binding is returned unchanged.
+    The concat must read all outputs of the merged operators in order. Any other binding is returned
+    unchanged.
     """
     for merge, whole in wholes:
         parts = [chain.result for chain in merge.chains]
@@ -295,9 +297,9 @@ def _reading_whole(
 
 
 def _ordered(main: relax.Function, chains: list[Chain]) -> list[Chain]:
-    """The chains in the order in which a concat reads them side by side, if there is such a concat.
+    """The chains in the order in which a concat reads their outputs side by side.
 
-    Otherwise the chains are in the given order.
+    If no concat does so, the chains are in the given order.
     """
     by_result = {chain.result: chain for chain in chains}
     for binding in bindings_of(main):
@@ -312,7 +314,7 @@ def _ordered(main: relax.Function, chains: list[Chain]) -> list[Chain]:
 
 
 def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
-    """Whether only a concat reads the outputs of a merge's operators, each once and in order."""
+    """Whether only a concat reads the outputs of the merged operators, each once and in order."""
     results = [chain.result for chain in merge.chains]
     readers = [b for b in bindings_of(main) if _reads(b.value, results)]
     if len(readers) != 1 or _reads(main.body.body, results):
@@ -323,7 +325,9 @@ def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
 
 
 def _place_of(parts: Sequence[relax.Var], fields: Sequence[relax.Expr]) -> int | None:
-    """The first index at which `fields` has all `parts` in a row, in order; None if nowhere."""
+    """The index from which on `fields` has all `parts`, in order; None if there is no such
+    index.
+    """
     for i in range(len(fields) - len(parts) + 1):
         if all(a.same_as(b) for a, b in zip(fields[i:], parts, strict=False)):
             return i

@@ -1,4 +1,4 @@
-"""Finds operators of a model that might be merged, and says why a set cannot be merged."""
+"""Finds operators of a model that might be merged, and says why some cannot be merged."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .product_chains import product_chain
 def find_chains(main: relax.Function) -> dict[str, Chain]:
     """The convolutions and matrix products that might be merged with others, by name.
 
-    They are in the order of `main`. They have constant weights and static shapes. Their names come
-    from the model and are unique.
+    The operators are in the order of `main`. They have constant weights, static shapes, and unique
+    names from the model.
     """
     finder = ChainFinder(main)
     found = (conv_chain(finder, var) or product_chain(finder, var) for var in finder.values)
@@ -27,7 +27,9 @@ def find_chains(main: relax.Function) -> dict[str, Chain]:
 
 
 def mergeable_sets(chains: dict[str, Chain]) -> list[tuple[str, ...]]:
-    """Sets of two or more operators of the same kind; only operators of one set can merge."""
+    """Sets of two or more operators of the same kind. Only operators of the same set can be
+    merged.
+    """
     sets: dict[Hashable, list[str]] = {}
     for name, chain in chains.items():
         sets.setdefault(chain.kind(), []).append(name)

@@ -1,4 +1,4 @@
-"""Helpers that list, replace and rename Relax bindings, and recognise names that Relax made up."""
+"""Lists, replaces and renames Relax bindings, and recognises names that Relax made up."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from tvm import relax
 
 OUTPUT_NAMES = "tvm_interop.output_names"
 COUNTED_OUTPUTS = "tvm_interop.counted_outputs"
-"""Attribute of `main` that lists the outputs whose size depends on numbers.
+"""The attribute of `main` that lists the outputs whose size the model computes.
 
-Each entry has the output's position, its axis, and the position of the output that is the size.
+Each entry has the output's position, the axis, and the position of another output, which holds the
+size.
 """
-"""Attribute of a Relax function: the names of its outputs, in order."""
+"""The attribute of a Relax function that holds the names of its outputs, in order."""
 
 _MADE_UP = re.compile(r"(lv|gv)(\d*|_\d+)(_\d+)?")
 
@@ -32,7 +33,7 @@ class UniqueNames:
 
     def take(self, name: str) -> str:
         """`name` if it is free, else the first free name of `name_1`, `name_2`, ..."""
-        name = str(name)  # TVM's names are of a subclass of `str` that some functions refuse.
+        name = str(name)  # A name from TVM is of a subclass of `str`, which some functions refuse.
         candidate, suffix = name, 0
         while candidate in self._taken:
             suffix += 1
@@ -44,7 +45,7 @@ class UniqueNames:
 def bindings_of(func: relax.Function) -> Iterator[relax.Binding]:
     """The bindings of `func`, in order, across its blocks."""
     for block in func.body.blocks:
-        yield from block.bindings[:]  # A slice is read in half the time of an iteration.
+        yield from block.bindings[:]  # Iterating over a slice takes half as long.
 
 
 def values_of(func: relax.Function) -> dict[relax.Var, relax.Expr]:
@@ -53,9 +54,9 @@ def values_of(func: relax.Function) -> dict[relax.Var, relax.Expr]:
 
 
 def readers_of(func: relax.Function) -> dict[relax.Var, list[relax.Var | None]]:
-    """For each variable, the variables whose values read it; None stands for the result of `func`.
+    """For each variable, the variables whose values read it. None stands for the result of `func`.
 
-    A value that reads a variable twice counts once.
+    A value that reads a variable twice is listed once.
     """
     readers: dict[relax.Var, list[relax.Var | None]] = {}
     for var, value in values_of(func).items():
@@ -69,7 +70,7 @@ def readers_of(func: relax.Function) -> dict[relax.Var, list[relax.Var | None]]:
 def replace_bindings(
     func: relax.Function, replace: Callable[[relax.Binding], Iterable[relax.Binding]]
 ) -> relax.Function:
-    """`func` with each binding replaced by the bindings that `replace` returns, perhaps none."""
+    """`func` with each binding replaced by the list of bindings, perhaps empty, from `replace`."""
     blocks = [
         type(block)([new for binding in block.bindings[:] for new in replace(binding)])
         for block in func.body.blocks
@@ -81,7 +82,7 @@ def replace_bindings(
 def rename_bindings(func: relax.Function, names: Mapping[relax.Var, str]) -> relax.Function:
     """`func` with each variable in `names` renamed; two variables may get the same name.
 
-    The types of all values stay, so that TVM need not infer them again.
+    The types of all values are kept, so that TVM need not infer them again.
     """
     renamed: dict[relax.Var, relax.Var] = {}
 

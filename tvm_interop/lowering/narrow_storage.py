@@ -1,4 +1,4 @@
-"""Stores the tensors between operators as bfloat16, and rounds factors of products to bfloat16.
+"""Stores tensors between operators as bfloat16, and rounds the factors of products to bfloat16.
 
 A bfloat16 number has the exponent of float32 and 8 of its 24 significant bits. It takes half the
 bytes, and CPUs with AVX512-BF16 multiply twice as many numbers at once. Only two kinds of numbers
@@ -23,16 +23,15 @@ from .names import bindings_of
 from .static_shape import static_shape
 
 NARROW = "tvm_interop.bfloat16"
-"""Attribute of `main`: the names of the units whose results are bfloat16.
+"""The attribute of `main` that has the names of the units whose results are bfloat16.
 
-In Relax these results have the type uint16. TVM supports bfloat16 only in part, so it never sees
-that type.
+In Relax, these results have the type uint16, because TVM does not fully support bfloat16.
 """
 
 _WIDE = "float32"
 _WORD = "uint16"
 _ELEMENTWISE = 0
-"""TVM's `kElemWise`, the kind of element-wise kernels."""
+"""TVM's `kElemWise`, the `op_pattern` of element-wise kernels."""
 _PATTERN = "op_pattern"
 
 
@@ -40,11 +39,12 @@ _PATTERN = "op_pattern"
 class NarrowStorage:
     """Store the results of a fused module's units as bfloat16.
 
-    Run this pass between `FuseAndName` and `FuseTIR`. A tensor is narrow if it is stored as
-    bfloat16. A unit with narrow tensors becomes a group that widens its inputs and rounds its
-    result. `FuseTIR` makes one kernel of this group. A tensor stays float32 if it is an input, an
-    output or a weight of the model, or if anything other than a unit or a reshape defines or reads
-    it. The descriptions for kernel libraries say how each tensor is stored.
+    Run this pass between `FuseAndName` and `FuseTIR`. A tensor is called narrow if it is stored as
+    bfloat16. A unit with narrow tensors becomes a group that converts its inputs to float32,
+    computes, and rounds its result. `FuseTIR` makes one kernel of this group. A tensor stays
+    float32 if it is an input, an output or a weight of the model, or if anything other than a unit
+    or a reshape defines or reads it. The descriptions for kernel libraries say how each tensor is
+    stored.
 
     Parameters
     ----------
@@ -72,8 +72,8 @@ class NarrowStorage:
         ]
         body = relax.SeqExpr(blocks, main.body.body)
         function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-        # Take the names from `types`, which has only units. A reshape of a bfloat16 tensor is not a
-        # unit, but may have the same name as a unit.
+        # Take the names from `types`, which has only units. A reshape of a bfloat16 tensor may have
+        # the same name as a unit, but is not a unit.
         units = [unit for unit, types in rewriter.types.items() if types[-1] != _WIDE]
         function = function.with_attr(NARROW, units)
         if described:
@@ -98,7 +98,7 @@ def is_kept(unit: str, kind: str | None, keep: Sequence[str]) -> bool:
 
 
 def _typed(op: LibraryOp, stored: Sequence[str], kept: bool) -> LibraryOp:
-    """The description of a unit whose tensors have the types `stored`."""
+    """The description of a unit, changed for tensors that are stored with the types `stored`."""
     if op.dtype != _WIDE:
         return op
     dtype: Literal["float32", "bfloat16"] = "bfloat16" if op.multiplies and not kept else "float32"
@@ -112,7 +112,7 @@ def _narrowed(
 ) -> set[relax.Var]:
     """The variables of `main` whose tensors will be stored as bfloat16.
 
-    A reshape and its input are either both narrow or both wide.
+    A reshape and its input are either both narrow (bfloat16) or both float32.
     """
     main = mod["main"]
     bindings = list(bindings_of(main))
@@ -146,7 +146,8 @@ class _Rewriter:
     Attributes
     ----------
     builder: holds the functions of the module, and the new groups and casts.
-    types: the stored types of each unit's arguments and, last, of its result, by the unit's name.
+    types: for each unit, by its name: the types in which its arguments are stored, and last the
+        type of its result.
     """
 
     def __init__(self, mod: tvm.IRModule, narrow: set[relax.Var]) -> None:
@@ -157,7 +158,7 @@ class _Rewriter:
         self._new: dict[relax.Var, relax.Var] = {}
 
     def rebound(self, binding: relax.Binding) -> relax.Binding:
-        """`binding` rewritten for bfloat16 tensors; unchanged if it has no such tensor."""
+        """`binding`, rewritten if it reads or defines a bfloat16 tensor."""
         value = getattr(binding, "value", None)
         if value is not None and _is_reshape(value) and binding.var in self._narrow:
             made = relax.op.reshape(self._new[value.args[0]], value.args[1])
@@ -182,9 +183,9 @@ class _Rewriter:
         return self._new.get(var, var)
 
     def _group(self, var: relax.Var, value: relax.Call, flags: Sequence[bool]) -> Any:
-        """A function that widens a unit's bfloat16 arguments, runs the unit, and rounds its result.
+        """Return a function that widens a unit's bfloat16 arguments to float32 and runs the unit.
 
-        The result is rounded only if `var` is narrow, that is, stored as bfloat16.
+        If `var` is narrow (stored as bfloat16), the function also rounds the result.
 
         Parameters
         ----------
@@ -255,7 +256,7 @@ def _rounded(x: Any) -> Any:
 def _is_unit(mod: tvm.IRModule, value: Any) -> bool:
     """Whether `value` calls a kernel, or a group of kernels, with one result.
 
-    `FuseTIR` must be able to join the kernels with other kernels.
+    The kernels must be of a kind that `FuseTIR` can join with other kernels.
     """
     if not isinstance(value, relax.Call) or not isinstance(value.ty, relax.TensorType):
         return False
@@ -281,10 +282,10 @@ def _calls_kernel(call: relax.Call) -> bool:
 def _may_be_joined(mod: tvm.IRModule, call: relax.Call) -> bool:
     """Whether `FuseTIR` can join a kernel with the kernels that widen and round its tensors.
 
-    The kernels that widen and round have sizes of 64 bits, and their tensors begin at the start of
-    their memory. Two kinds of kernels differ from them and cannot be joined. The first kind has
-    sizes of 32 bits, as running sums have. The second kind allows for an offset of a tensor in its
-    memory, as TVM's `scatter_elements` does.
+    The kernels that widen and round use sizes of 64 bits, and their tensors begin at the start of
+    their memory. Two kinds of kernels cannot be joined with them. The first kind uses sizes of 32
+    bits, such as running sums. The second kind supports tensors that begin at an offset in their
+    memory, such as TVM's `scatter_elements`.
     """
     buffers = [param.ty for param in mod[call.args[0]].params]
     return all(

@@ -1,8 +1,9 @@
 """Removes padded tensors from kernels, so that convolutions over positions read unpadded inputs.
 
-A convolution first copies its input into a longer tensor, with zeros before the first position. The
-longer tensor does not have a whole number of elements for each position. So each read of an element
-of the longer tensor is replaced by the expression that was written to this element.
+A convolution's kernel first copies its input into a longer tensor, with zeros before the first
+position. This tensor does not have the same number of elements for each position, as the proofs
+need. So each read of an element of the longer tensor is replaced by the expression that was written
+to this element.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ def without_padded(
     kernels: Sequence[tirx.PrimFunc],
     has_layout: Callable[[Sequence[Sequence[int]]], bool],
 ) -> tuple[list[list[Store]], bool]:
-    """The statements of a kernel for each length, except statements that write padded tensors.
+    """Return the statements of a kernel for each length, without those that write padded tensors.
 
     Parameters
     ----------
     each: the statements of the kernel for each length.
-    has_layout: returns whether a tensor with these shapes, one for each length, consists of whole
-        positions.
+    has_layout: a function that takes the shapes of a tensor, one for each length. It returns
+        whether each position has the same number of elements.
 
     Returns
     -------
@@ -51,9 +52,9 @@ def without_padded(
 def _is_only_copy(stores: Sequence[Store], i: int, kernel: tirx.PrimFunc) -> bool:
     """Whether reads of the buffer that statement `i` writes can be replaced by the written value.
 
-    They can if only this statement writes the buffer. It must write each element once, and all
-    elements before any of them is read. The tensors that the statement reads must not be written
-    later.
+    This is possible if no other statement writes the buffer. The statement must write each element
+    once, and must write all elements before any of them is read. The tensors that it reads must not
+    be written later.
     """
     own, later = stores[i], stores[i + 1 :]
     others = (*stores[:i], *later)
@@ -81,9 +82,9 @@ def _sources(store: Store) -> list[Any]:
 
 
 def _read_through(stores: Sequence[Store], i: int) -> list[Store]:
-    """The statements without statement `i`.
+    """Return the statements without statement `i`.
 
-    Where other statements read the buffer that statement `i` wrote, they now compute the value.
+    Other statements that read the buffer of statement `i` now compute the value themselves.
     """
     own = stores[i]
     variables = [variable for variable, _ in own.loops]

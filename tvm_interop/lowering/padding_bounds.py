@@ -1,20 +1,21 @@
-"""Bounds the values of a tensor where its positions are padded.
+"""Computes bounds of the values of a tensor, with separate bounds for padded positions.
 
 An element may have several positions, such as one for queries and one for keys (`position_form`). A
-position that is not padded is called given. A tensor has these bounds:
+position that is not padded is called given. The anchor is a given position that the mask keeps. A
+tensor has these bounds:
 
 - `all` holds for all elements.
 - `filled` has a bound for each position: it holds if this position is padded, and the other
   positions of the element are given.
 - `anchor` has a bound for each position: it holds if this position is the anchor, whatever the
-  other positions are. The anchor is a position that the mask keeps.
+  other positions are.
 - `given` holds if all positions of the element are given, and `all_filled` if all are padded.
 
-The bounds rest on one condition: all floats that the model computes, at given and at padded
-positions, are finite and at most `ORDINARY` in size. The condition does not include floats that the
-bounds themselves show to be larger, such as the very negative number that a mask adds to a score. A
-padded position holds the numbers that the model computes for a longer sequence, in which the last
-element is repeated at the padded positions with a mask of 0.
+The bounds assume one condition: all floats that the model computes, at given and at padded
+positions, are finite, and their absolute values are at most `ORDINARY`. This does not include
+floats whose bounds are known to be larger, such as the very negative number that a mask adds to a
+score. A padded position holds the numbers that the model computes for a longer sequence. In this
+sequence, the last element is repeated at the padded positions, with a mask of 0.
 """
 
 from __future__ import annotations
@@ -47,9 +48,11 @@ class Bounds(NamedTuple):
     Attributes
     ----------
     all: the bound of all elements.
-    filled, anchor: for each position of an element, the bound if the position is padded, and the
-        bound if it is the anchor (a position that the mask keeps).
-    given, all_filled: the bounds if all positions are given, and if all are padded.
+    filled: for each position of an element, the bound if this position is padded and the element's
+        other positions are given (not padded).
+    anchor: for each position of an element, the bound if this position is the anchor.
+    given: the bound if all positions are given.
+    all_filled: the bound if all positions are padded.
     """
 
     all: Bound
@@ -60,19 +63,19 @@ class Bounds(NamedTuple):
 
 
 def plain(dtype: str, positions: int) -> Bounds:
-    """The bounds of a tensor about which nothing is known."""
+    """The bounds of a tensor if only its type is known."""
     whole = ordinary(dtype)
     return everywhere(whole, positions)
 
 
 def everywhere(bound: Bound, positions: int) -> Bounds:
-    """The bounds of a tensor that has the same bound at all of its positions."""
+    """The bounds of a tensor for which the same bound holds at all positions."""
     each = (bound,) * positions
     return Bounds(bound, each, each, bound, bound)
 
 
 def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
-    """The bounds of a buffer after a statement.
+    """The bounds of a buffer after a statement has written to it.
 
     Parameters
     ----------
@@ -97,7 +100,7 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
         return made
     joined = _zip(before, made, hull)
     if any(_reads(part, form.buffer) for part in (form.value, *form.conditions)):
-        # Each step of the loop begins with the result of the step before it.
+        # A step of the loop may read the result of the step before it.
         both = {**known, form.buffer: joined}
         again = _each(form, lambda where: bound_of(form.value, both, where))
         if _zip(joined, again, hull) != joined:
@@ -109,7 +112,7 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
 def reads_later(forms: Sequence[Form]) -> bool:
     """Return whether a statement reads a buffer that a later statement writes.
 
-    This is possible if one loop holds both statements.
+    A statement can read a buffer that a later one writes if one loop contains both statements.
     """
     for i, form in enumerate(forms):
         later = {each.buffer for each in forms[i + 1 :]}
@@ -120,7 +123,7 @@ def reads_later(forms: Sequence[Form]) -> bool:
 
 
 def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
-    """The bounds of a statement's result; `bound` takes the argument `where` of `bound_of`."""
+    """The bounds of a statement's result, where `bound(where)` gives each (see `bound_of`)."""
     return Bounds(
         bound({}),
         tuple(bound(_elsewhere_given(form, p, "filled")) for p in form.positions),
@@ -131,7 +134,7 @@ def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
 
 
 def _all(form: Form, at: str) -> dict[str, str]:
-    """A dictionary: the word `at`, such as `given`, for each loop over written positions."""
+    """A dictionary with the word `at`, such as `given`, for each loop over written positions."""
     return dict.fromkeys(map(str, form.positions), at)
 
 
@@ -159,7 +162,7 @@ def _accumulated(form: Form) -> tuple[str | None, Tree]:
             if mine[:4] == own and not _reads(other, form.buffer):
                 return value[0], other
     if value[0] == "select" and value[3][:4] == own and value[1][0] == "or":
-        # This is the form of a maximum or minimum that keeps NaN, as ONNX demands.
+        # This is the form of a maximum or minimum that keeps NaN, as ONNX requires.
         new = value[2]
         (kind, *compared), is_nan = value[1][1][:3], value[1][2]
         is_one = compared == [new, value[3]] and is_nan[:2] == ("call isnan", new)
@@ -178,7 +181,9 @@ def _reads(tree: Any, buffer: str) -> bool:
 
 
 def _is_mixed(part: Any, form: Form) -> bool:
-    """Whether a part of a statement varies with a loop in `form.mixed`, or reads `form.buffer`."""
+    """Whether an expression of a statement varies with a loop in `form.mixed`, or reads
+    `form.buffer`.
+    """
     if isinstance(part, str):
         return any(name in part for name in form.mixed)
     if not isinstance(part, tuple) or not part:
@@ -190,8 +195,7 @@ def _is_mixed(part: Any, form: Form) -> bool:
 
 
 def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
-    """The bound of a value within `old` after it is combined with one or more values within
-    `new`."""
+    """The bound of a value with the bound `old`, combined with values that have the bound `new`."""
     if kind == "max":
         return Bound(max(old.least, new.least), max(old.greatest, new.greatest))
     if kind == "min":
@@ -206,7 +210,7 @@ def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
 
 
 def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
-    """The bounds of a statement that combines positions.
+    """The bounds of the result of a statement that combines positions.
 
     In a sum, the terms of padded positions must be 0. In a maximum, the values of padded positions
     must be below the value at the anchor, the position that the mask keeps. In a minimum, they must
@@ -224,7 +228,8 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
         return bound_of(operand, known, {**where, mixed: at} if at else where)
 
     given, dtype = _all(form, "given"), form.value[-1]
-    filled, anchor = bound(given, "filled"), bound(given, "anchor")  # Only given results matter.
+    # Padding may change the results at padded positions, so only given results are checked.
+    filled, anchor = bound(given, "filled"), bound(given, "anchor")
     if kind == "add" and filled != ZERO:
         raise UnprovenError(
             "sums over positions, and the terms of padded positions may differ from 0: a mask must "
@@ -233,8 +238,8 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
     if kind == "max" and not filled.greatest <= anchor.least:
         raise UnprovenError(
             "takes the maximum over positions, and a padded position may be the greatest: a mask "
-            "must add the least float or minus infinity to padded positions, and must keep one "
-            "position that is the same for all others (a sliding window does not keep one)"
+            "must add the least float or minus infinity to padded positions. It must also keep one "
+            "position, the same for all other positions, which a sliding window does not do"
         )
     if kind == "min" and not filled.least >= anchor.greatest:
         raise UnprovenError(
@@ -272,7 +277,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
     Parameters
     ----------
     where: for some loops over positions, whether their position is padded (`filled`), `given`, or
-        the `anchor`, which is a given position. All other loops may be at any position.
+        the `anchor` (see the module's docstring). All other loops may be at any position.
     """
     kind, dtype = tree[0], tree[-1]
     if kind == "const":
@@ -300,7 +305,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
         choose = max if kind == "max" else min
         return Bound(choose(least), choose(greatest))
     if kind == "div" and parts[0] == ZERO and not _at_filled(tree[2], where):
-        return ZERO  # A divisor of 0 would give NaN without padding too.
+        return ZERO  # A divisor of 0 gives NaN without padding too.
     if kind in ("add", "sub", "mul", "div"):
         return arithmetic(kind, parts[0], parts[1], dtype)
     return of_call(kind, parts, dtype)
@@ -319,7 +324,7 @@ def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str
     if at and at.count("filled") == len(at) > 1:
         may_be_filled = [bounds.all_filled]
     if ANY in may_be_filled:
-        return ANY  # The element may be NaN at a padded position, whatever the other bounds say.
+        return ANY  # The element may be NaN at a padded position.
     hold = [bounds.all, *(bounds.anchor[i] for i, each in enumerate(at) if each == "anchor")]
     if all(are_given):
         hold.append(bounds.given)
@@ -331,7 +336,7 @@ def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str
 def _is_given(position: Position, where: Mapping[str, str]) -> bool:
     """Return whether an element that is read lies at a given position, not at a padded one.
 
-    A constant position, such as the first, counts as given.
+    A constant position, such as the first, is given.
     """
     if isinstance(position, int):
         return True

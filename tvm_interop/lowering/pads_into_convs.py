@@ -1,4 +1,6 @@
-"""Folds zero padding into the convolution that follows, so that padding copies no tensor."""
+"""Folds zero padding into the convolution after it, so that no padded copy of the tensor is
+made.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,13 @@ _CONVS = {
 
 @module_pass(opt_level=0, name="PadsIntoConvs")
 class PadsIntoConvs:
-    """Make zero padding of a convolution's input part of the convolution's own padding.
+    """Replace zero padding of a convolution's input by a larger padding of the convolution itself.
 
-    Causal convolutions are exported with such padding, and so are TensorFlow's convolutions with
-    padding `SAME` and strides. The padding stays separate if both paddings of a side together
-    exceed `dilation * (kernel - 1)`. Some windows would then contain only zeros, and libraries
-    refuse such a convolution. A later pass removes a padding operator that nothing reads any more.
+    Exporters write a separate padding operator for causal convolutions, and for TensorFlow's
+    convolutions with padding `SAME` and strides. The padding stays separate if the sum of both
+    paddings on a side exceeds `dilation * (kernel - 1)`. Some windows would then contain only
+    zeros, and libraries refuse such a convolution. A later pass removes a padding operator that
+    nothing reads any more.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -63,8 +66,8 @@ def _with_padding(conv: Any, values: dict[relax.Var, relax.Expr]) -> relax.Expr 
         return None
     padding = [int(p) for p in attrs.padding]
     rank = len(kernel) - 2
-    # A padding operator lists two widths for each axis: before and after the axis. A convolution
-    # lists the widths before all axes, then the widths after all axes.
+    # A padding operator lists, axis by axis, the widths before and after. A convolution lists the
+    # widths before all axes first, and then the widths after all axes.
     padding = [p + w for p, w in zip(padding, [*widths[4::2], *widths[5::2]], strict=True)]
     reach = [int(d) * (k - 1) for d, k in zip(attrs.dilation, kernel[2:], strict=True)]
     if any(p > reach[i % rank] for i, p in enumerate(padding)):

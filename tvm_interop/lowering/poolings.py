@@ -10,7 +10,9 @@ from .groups import Group, group_of, window_fields
 
 
 def pooled(op: str, var: relax.Var, call: relax.Call, **fields: Any) -> Group | None:
-    """The group that begins with the pooling `call`; None unless its images are N,C,H,W."""
+    """The group that begins with the pooling `call`; None unless its images have the layout
+    N,C,H,W.
+    """
     attrs = call.attrs
     if (attrs.layout, attrs.out_layout) != ("NCHW", "NCHW"):
         return None

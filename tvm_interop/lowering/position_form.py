@@ -1,9 +1,9 @@
 """Describes what a statement of a kernel computes at one position of a sequence, for any length.
 
 A tensor may have several axes of positions. For example, scores of attention have an axis for
-queries and an axis for keys. Its layout lists the numbers of elements between these axes. With the
-layout `(a, b, c)`, the flat tensor is one of shape `(a, length, b, length, c)`. A reshape does not
-change this.
+queries and an axis for keys. The layout of a tensor lists the numbers of elements before, between
+and after these axes. A tensor with the layout `(a, b, c)` is a reshaped tensor of shape `(a,
+length, b, length, c)`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from .kernel_stores import Store, UnprovenError, loop_variable, with_values
 
 Layout: TypeAlias = "tuple[int, ...]"
 Tree: TypeAlias = "tuple[Any, ...]"
-"""An expression that names neither the length nor the buffers of one kernel: the kind, the operands
-and the dtype. A load is `("load", buffer, positions, other indices, dtype)`."""
+"""An expression: its kind, its operands and its dtype. It contains neither the length of the
+sequence nor the buffers of one kernel. A load is `("load", buffer, positions, other indices,
+dtype)`.
+"""
 Position: TypeAlias = "str | int | tuple[str, str, str]"
-"""A position that is read: the name of a loop over positions, or a fixed number.
+"""A position that a statement reads: the name of a loop over positions, or a fixed number.
 
-A causal convolution also reads positions before the loop's position, written as `("earlier", loop,
-distance)`.
+A causal convolution also reads positions before the loop's position. These are written as
+`("earlier", loop, distance)`.
 """
 
 
 class PositionLoop(NamedTuple):
     """A loop of `outer * length * inner` steps, which goes over all positions `outer` times.
 
-    Each position has `inner` consecutive steps.
+    `inner` consecutive steps of the loop belong to each position.
     """
 
     outer: int
@@ -45,14 +47,14 @@ class Known(NamedTuple):
 
     Attributes
     ----------
-    length: the length of the sequence.
-    least: the least length of the range. Positions below it are never padded.
-    names: the names of all buffers, equal for all lengths.
+    length: the length of the sequence, including padding.
+    least: the smallest length of the range. Positions below it are never padded.
+    names: the names of all buffers. They are the same for all lengths.
     layouts: the layout of each buffer that has positions.
-    numbers: the number in each constant that consists of a single integer.
-    places: some constants hold indices into a flattened tensor; exporters make them to read a
-        mask. Each index is a position plus a multiple `m` of the length. This is the greatest `m`
-        in each such constant.
+    numbers: the value of each constant that consists of a single integer.
+    places: some constants hold indices into a flattened tensor. Exported models use them to read a
+        mask. Each index is a position plus `m` times the length. This is the largest `m` in each
+        such constant.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 
@@ -71,12 +73,12 @@ class Form(NamedTuple):
     Attributes
     ----------
     buffer: the name of the buffer that is written.
-    positions: the loops whose positions are written.
-    mixed: the other loops over positions. The statement combines the results of their steps.
-    loops: the lengths of the loops around the statement; a `PositionLoop` for each loop over
-        positions.
-    places: the indices that are written, apart from the positions.
-    conditions: the statement runs if all of them hold.
+    positions: the loops over positions that determine which element is written.
+    mixed: all other loops over positions. The statement combines the results of their steps.
+    loops: for each loop around the statement, a `PositionLoop` if it is a loop over positions, else
+        its length.
+    places: the indices of the written element, apart from the positions.
+    conditions: the statement runs only if all of these conditions are true.
     """
 
     buffer: str
@@ -89,16 +91,17 @@ class Form(NamedTuple):
 
 
 def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[int | None]:
-    """For each axis, its number of consecutive indices per position; None if it has no positions.
+    """For each axis, the number of consecutive indices of one position; None if it has no
+    positions.
 
     Raises
     ------
     UnprovenError
-        A reshape has cut the positions, or has merged two of them into one axis.
+        A reshape has divided an axis of positions, or merged two of them into one axis.
     """
     found: list[int | None] = []
     axes = [int(size) for size in reversed(shape)]
-    # The parts of `layout` that no axis has used up, innermost first.
+    # The entries of `layout` that no axis has used yet, innermost first.
     rest = list(reversed(layout))
     for size in axes:
         if rest[0] % size == 0:
@@ -129,7 +132,7 @@ def layout_of(shape: Sequence[int], inner: Sequence[int | None], length: int) ->
 
 
 def one_axis(shape: Sequence[int], axis: int, length: int) -> Layout:
-    """The layout of a tensor that has the positions in the axis `axis` only."""
+    """The layout of a tensor that has positions only along the axis `axis`."""
     inner = shape[axis] // length
     return math.prod(shape[:axis]), inner * math.prod(shape[axis + 1 :])
 
@@ -144,7 +147,7 @@ def form_of(store: Store, known: Known, loops: Mapping[int, PositionLoop]) -> Fo
     Raises
     ------
     UnprovenError
-        The statement does something with positions that the proof does not cover.
+        The statement uses positions in a way that the proof does not cover.
     """
     return _Reader(store, known, loops).form()
 
@@ -164,7 +167,7 @@ _PURE = frozenset(
         "shift_left", "shift_right", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
     )
 )  # fmt: skip
-"""Functions whose result depends on their arguments alone."""
+"""Functions whose result depends only on their arguments."""
 
 
 class _Reader:
@@ -172,8 +175,8 @@ class _Reader:
         self._store, self._known = store, known
         self._analyzer = sym.Analyzer()
         self._positions: dict[str, Any] = {}
-        # An index that is read from `places` is a position plus a multiple of the length. This
-        # dictionary has a variable for each multiplier.
+        # An index that is read from `places` (see `Known`) is a position plus `m` times the length.
+        # This dictionary has a variable for each such `m`.
         self._sequences: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
@@ -240,7 +243,7 @@ class _Reader:
                     condition, one, other = node.args
                     return self._select(condition, one, other, dtype)
                 return (f"call {name}", *map(self._tree, node.args), dtype)
-            raise UnprovenError(f"calls `{name}`, which the proof does not know")
+            raise UnprovenError(f"calls `{name}`, which the proof does not cover")
         raise UnprovenError(f"has an expression of kind {type(node).__name__}")
 
     def _select(self, condition: Any, one: Any, other: Any, dtype: str) -> Tree:
@@ -251,10 +254,11 @@ class _Reader:
         return ("select", known, self._tree(one), self._tree(other), dtype)
 
     def _always_holds(self, node: Any) -> bool:
-        """Whether a comparison holds for all indices, such as the check for a padded tensor's end.
+        """Whether a comparison is true for all indices, such as a check for the end of a padded
+        tensor.
 
-        Forms leave such a comparison out, because it contains the length of the sequence, and forms
-        must be the same for all lengths.
+        A form leaves such a comparison out: it contains the length, and forms must be the same for
+        all lengths.
         """
         if not self._known.is_padded or _has_loads(node, {}):
             return False
@@ -271,7 +275,9 @@ class _Reader:
         return self._analyzer.simplify(found)
 
     def _whole_number(self, node: Any) -> Any:
-        """The value that `node` reads, if it reads a constant whose numbers are known."""
+        """The value that `node` reads, if it reads a constant in `numbers` or `places` (see
+        `Known`).
+        """
         dtype = str(node.ty.dtype)
         if node.source in self._known.numbers:
             return tirx.const(self._known.numbers[node.source], dtype)
@@ -280,7 +286,7 @@ class _Reader:
         try:
             (position,), places = self._place(node.source, node.indices)
         except UnprovenError as problem:
-            self._problems.append(problem)  # Raised later: `structural_map` passes on no exception.
+            self._problems.append(problem)  # It is raised after `structural_map`.
             return node
         if isinstance(position, tuple):
             self._problems.append(UnprovenError("computes with places of earlier positions"))
@@ -297,7 +303,7 @@ class _Reader:
     def _place(
         self, buffer: Any, indices: Sequence[Any]
     ) -> tuple[tuple[Position, ...], tuple[Any, ...]]:
-        """The positions of an element that is read or written, and its other indices."""
+        """Return the positions of an element that is read or written, and its other indices."""
         layout, length = self._known.layouts.get(buffer), self._known.length
         inner: list[int | None] = [None] * len(indices)
         if layout is not None:
@@ -323,7 +329,9 @@ class _Reader:
         return tuple(positions), tuple(places)
 
     def _earlier(self, index: Any) -> Position | None:
-        """The position `index` if it is at least 0 and before a loop's position; else None."""
+        """The position `index`, if it is at least 0 and before the position of a loop; else
+        None.
+        """
         if not self._known.is_padded:
             return None
         for name, position in self._positions.items():
@@ -333,7 +341,7 @@ class _Reader:
             if _has_loads(distance, {}):
                 continue
             if isinstance(distance, tirx.IntImm) and int(distance.value) == 0:
-                return None  # It is the same position.
+                return None  # The position is the loop's own.
             if self._analyzer.const_int_bound(distance).min_value >= 0 and (
                 self._analyzer.can_prove(index >= 0)
             ):
@@ -341,7 +349,9 @@ class _Reader:
         return None
 
     def _index(self, index: Any) -> Any:
-        """The form of an index that is not a position: a text, or a tree if it reads a tensor."""
+        """The form of an index that is not a position: a text, or a `Tree` if the index reads a
+        tensor.
+        """
         if _has_loads(index, {**self._known.numbers, **self._known.places}):
             return self._tree(index)
         return str(self._simple(index))
@@ -359,8 +369,8 @@ class _Reader:
             )
         if self._known.is_padded:
             raise UnprovenError(
-                "reads positions after or beside the one that it writes, as a convolution does "
-                "that is not causal"
+                "reads positions after or beside the position that it writes, as a non-causal "
+                "convolution does"
             )
         raise UnprovenError("reads another position than the position that it writes")
 
@@ -379,7 +389,7 @@ def _has_loads(expression: Any, known: Mapping[Any, int]) -> bool:
 
 
 def splits(count: int) -> list[PositionLoop]:
-    """The loops over positions that have `count` steps for each position."""
+    """The possible loops over positions with `count` steps for each position."""
     return [
         PositionLoop(count // inner, inner) for inner in range(1, count + 1) if count % inner == 0
     ]

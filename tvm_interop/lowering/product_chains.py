@@ -1,8 +1,9 @@
-"""Finds matrix products that can be merged into one, with the bias and activation after each.
+"""Finds matrix products that can be merged into one, each with the bias and activation after it.
 
-Examples are the queries, keys and values of attention, and the gates of a mixture of experts. Each
-column of a merged product sums the same terms as before, whatever numbers the tensors hold.
-Products of the same tensor always fit together, because each column of a weight gives one output.
+Examples are the products for queries, keys and values of attention, and those for the gates of a
+mixture of experts. Each column of a merged product is a sum of the same terms as before. Products
+that read the same tensor can always be merged, because each column of a weight gives its own column
+of the result.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _MATMUL = tvm.ir.Op.get("relax.matmul")
 
 
 class ProductChain(Chain):
-    """A product of data (..., M, K) or (K,) and a constant weight (K, N)."""
+    """A product of a tensor of shape (..., M, K) or (K,) and a constant weight of shape (K, N)."""
 
     @property
     def axis(self) -> int:
@@ -28,12 +29,14 @@ class ProductChain(Chain):
         return len(self.output_shape) - 1
 
     def kind(self) -> Hashable:
-        """A key that is equal for products of the same tensor, type and activation."""
+        """A key. It is equal for products that read the same tensor and have the same type and
+        activation.
+        """
         types = (str(self.weight.dtype), str(self.result.ty.dtype))
         return ("matmul", self.data, types, self.activation_key())
 
     def why_not_merged(self, group: Sequence[Chain]) -> str | None:
-        """None: products of the same kind can always be merged."""
+        """Return None, because products with the same key can always be merged."""
         return None
 
     def wider(self, group: Sequence[Chain], data: relax.Expr) -> relax.Call:
@@ -49,9 +52,9 @@ class ProductChain(Chain):
 
 
 def product_chain(finder: ChainFinder, var: relax.Var) -> ProductChain | None:
-    """The chain that begins with `var`, if it is a product that might be merged.
+    """The chain that begins with `var`, if `var` is a product that might be merged.
 
-    Its right factor is a constant matrix, and all shapes are static.
+    A product might be merged if its right factor is a constant matrix, and all shapes are static.
     """
     call = finder.values[var]
     if not isinstance(call, relax.Call) or call.op != _MATMUL:

@@ -1,11 +1,11 @@
 """Computes the convolutions and matrix products of a quantised model in integers of 8 bits.
 
-A model in QDQ format has operators of floats between roundings: `DequantizeLinear`, a convolution
-or matrix product, a bias, ReLU or clip, `QuantizeLinear`. Each such chain becomes one operator of
-integers that a kernel library computes. Operators that only move or select numbers (reshapes,
-max-pooling, concatenations with one scale) work on the integers directly. All other operators stay
-in floats between the roundings. The attribute `QUANTISED` counts the operators of integers, and
-lists the operators of floats.
+A model in QDQ format has operators on floats between `DequantizeLinear` and `QuantizeLinear`. For
+example, a convolution or matrix product, a bias, and ReLU or clip may lie between the two. Such a
+chain becomes one operator on integers that a kernel library computes. Operators that only move or
+select numbers (reshapes, max-pooling, concatenations with one scale) work on the integers directly.
+All other operators still compute in floats. The attribute `QUANTISED` has the number of operators
+on integers, and the names of the operators on floats.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .quantised_kernels import quantised_kernel
 from .static_shape import permuted, static_rank, static_shape
 
 QUANTISED = "tvm_interop.quantised"
-"""Attribute of `main`: the operators that read quantised tensors, as JSON.
+"""The attribute of `main` that describes the operators that read quantised tensors, as JSON.
 
 `int8` has the number of operators of each kind that are computed in integers. `floats` has the
 names of the operators of each kind that are computed in floats.
@@ -53,13 +53,13 @@ _FIRST_TO_LAST, _LAST_TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 @module_pass(opt_level=0, name="QuantisedProducts")
 class QuantisedProducts:
-    """Replace each chain of float operators between roundings by one operator of integers.
+    """Replace each chain of float operators between quantised tensors by one operator on integers.
 
     Parameters
     ----------
     libraries
-        Kernel libraries, loaded already. A chain that none of them can compute stays in floats.
-        Without any libraries the operators are only counted.
+        Loaded kernel libraries. A chain that none of them can compute is still computed in floats.
+        If there are no libraries, the operators are only counted.
     """
 
     def __init__(self, libraries: Sequence[str]) -> None:
@@ -88,7 +88,7 @@ class _Rewriter:
 
     Attributes
     ----------
-    builder: holds the functions of the module and the new functions.
+    builder: a block builder with the functions of the module and the new functions.
     """
 
     def __init__(self, mod: tvm.IRModule, graph: Dataflow, libraries: Sequence[str]) -> None:
@@ -179,9 +179,9 @@ class _Rewriter:
     # Products.
 
     def _product(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
-        """Begin a chain of integers with this product, if a library can compute the chain.
+        """Replace the chain that begins with this product, if a library can compute it in integers.
 
-        The operator that replaces the chain is written at the chain's last binding.
+        The new operator is written where the last binding of the chain was.
         """
         words = self._words.get(value.args[0])
         if words is None:
@@ -202,11 +202,11 @@ class _Rewriter:
     def _end_of(
         self, chain: Sequence[relax.Var], value: relax.Call, write: Callable[[], relax.Expr]
     ) -> relax.Expr:
-        """Arrange that `write` makes the operator for `chain` at the binding where the chain ends.
+        """Call `write`, which makes the operator for `chain`, at the last binding of the chain.
 
         Returns
         -------
-        The expression for the chain's first binding: `value` as it is, or the new operator if the
+        The expression for the first binding of the chain: `value`, or the new operator if the
         chain has only one binding.
         """
         if len(chain) == 1:
@@ -292,7 +292,7 @@ class _Rewriter:
     def _pooled(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
         """Compute a max pooling on integers.
 
-        Scales are positive, so the largest number of a window has the largest integer.
+        Scales are positive, so the largest float of a window has the largest integer.
         """
         attrs, words = value.attrs, self._words.get(value.args[0])
         is_of_integers = str(value.ty.dtype) in ("int8", "uint8")
@@ -326,11 +326,11 @@ class _Rewriter:
         return self._again(var, plain, words)
 
     def _averaged(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
-        """Compute a mean on integers, if it is rounded directly to the data type of its input.
+        """Compute a mean on integers, if it is directly quantised to the data type of its input.
 
-        The mean of the integers is multiplied by the data's scale, and divided by the result's
-        scale. It is corrected for the zero points of the data and of the result. Then it is
-        rounded.
+        The zero point of the input is subtracted from the mean of the integers. The mean is
+        multiplied by the scale of the input and divided by the scale of the result. Then the zero
+        point of the result is added, and the sum is rounded.
         """
         words = self._words.get(value.args[0])
         mean = mean_of(value)
@@ -342,7 +342,7 @@ class _Rewriter:
             return None
         end, (scale, zero, dtype) = rounded
         if mean["counts_padding"] and words.zero != 0 and any(mean["padding"]):
-            return None  # The padding is the float 0, which is not the integer 0 here.
+            return None  # Padding with the float 0 differs from the integer 0.
         data, made = mean.pop("shapes")
         ratio = words.scale / scale
         op = library_op(
@@ -369,7 +369,7 @@ class _Rewriter:
         return self._end_of([*chain, end], value, write)
 
     def _mean_of_floats(self, var: relax.Var, value: relax.Call) -> relax.Expr:
-        """The mean of a float image, computed with channels last if the image has that layout."""
+        """The mean of a float image, computed with channels last if the image has this layout."""
         image = value.args[0]
         last = self._channels_last.get(image) if isinstance(image, relax.Var) else None
         if last is None or mean_of(value) is None:
@@ -400,7 +400,7 @@ class _Rewriter:
         return self._again(var, plain, parts[0])
 
     def _again(self, var: relax.Var, words: relax.Var, before: Words) -> relax.Expr:
-        """Dequantise integers that an operator moved, with the scale and zero point of `before`."""
+        """Dequantise integers that were moved, with the scale and zero point of `before`."""
         self._words[var] = Words(words, before.scale, before.zero)
         zero = relax.const(before.zero, before.dtype)
         scale = relax.const(before.scale, "float32")
@@ -410,10 +410,10 @@ class _Rewriter:
             self._channels_last[var] = self._emit(floats, var.name)
         return relax.op.dequantize(words, scale, zero, axis=0, out_dtype="float32")
 
-    # Images with their channels last.
+    # The methods below handle images with their channels last.
 
     def _elementwise(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
-        """`value`, computed with channels last if all its images are available in that layout."""
+        """`value`, computed with channels last if all its inputs are available in this layout."""
         if name_of(value) not in _ELEMENTWISE or static_rank(var.ty) != 4:
             return value
         args = [self._arranged(arg) for arg in value.args]
@@ -425,7 +425,7 @@ class _Rewriter:
         return relax.op.permute_dims(result, _LAST_TO_FIRST)
 
     def _arranged(self, arg: relax.Expr) -> relax.Expr | None:
-        """`arg` with its channels last; None if `arg` is not available in that layout."""
+        """`arg` with its channels last; None if `arg` is not available in this layout."""
         if isinstance(arg, relax.Var):
             return self._channels_last.get(arg)
         if isinstance(arg, tvm.ir.GenericConst):
@@ -446,7 +446,7 @@ class _Rewriter:
         return self._channels_last[words]
 
     def _signed(self, words: Words) -> relax.Expr:
-        """The integers as int8; 128 is subtracted from integers of uint8."""
+        """The integers as int8: if they are uint8, 128 is subtracted."""
         if words.dtype == "int8":
             return words.var
         name = f"{label(words.var)}_signed"
@@ -458,7 +458,7 @@ class _Rewriter:
         return any(is_supported(name, op) for name in self._libraries)
 
     def _call(self, op: LibraryOp, args: list[relax.Expr], name: str) -> relax.Var:
-        """A call of a new function with the kernel of `op`; a library may compute `op` instead."""
+        """A call of a new function with TVM's kernel of `op`, which a library may replace."""
         kernel = self.builder.add_func(quantised_kernel(op), op.op)
         params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(args)]
         inner = relax.BlockBuilder()
@@ -492,7 +492,7 @@ _ELEMENTWISE = {
         )
     ),
 }
-"""Element-wise operators, which work on images in any layout."""
+"""Element-wise operators. They work on images in any layout."""
 
 
 def _resolved(expr: relax.Expr, same: dict[relax.Var, relax.Expr]) -> relax.Expr:

@@ -1,6 +1,7 @@
-"""Finds a product of quantised tensors and the operators after it, up to the last rounding.
+"""Finds chains: a product of quantised tensors, and the operators after it that a library fuses.
 
-A product is a convolution or a matrix product. A rounding is a `QuantizeLinear`.
+A product is a convolution or a matrix product. A rounding is a `QuantizeLinear`. A chain goes up to
+the last rounding that a library can compute in the same call.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LARGE = 1e30
 
 @dataclass(frozen=True)
 class Words:
-    """The integers that stand for a tensor of floats. The floats are `(var - zero) * scale`.
+    """The integers that represent a tensor of floats. The floats are `(var - zero) * scale`.
 
     Attributes
     ----------
@@ -54,7 +55,7 @@ class Chain:
     vars: the variables that the operators define, in order.
     bias: the bias in floats, one number for each channel; None if there is no bias.
     low, high: the bounds of a clip, in floats.
-    words: the scale, zero point and type of the rounded product; None if no rounding follows.
+    words: the scale, zero point and type of the quantised product; None if no rounding follows.
     sum: the sum with another tensor after the rounding; None if there is no sum.
     """
 
@@ -73,12 +74,12 @@ class Chain:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of a rounded product and another tensor. The sum is rounded again.
+    """The sum of a quantised product and another tensor. The sum is quantised again.
 
     Attributes
     ----------
-    addend: the other tensor, as a variable of floats that are dequantised from integers.
-    of: the scale, zero point and type of the integers of `addend`.
+    addend: the variable of the other tensor. It has floats that were dequantised from integers.
+    of: the scale, zero point and type of the integers from which `addend` was dequantised.
     low, high: the bounds of a clip of the sum.
     words: the scale, zero point and type of the result.
     """
@@ -93,12 +94,12 @@ class Sum:
 def chain_of(
     graph: Dataflow, var: relax.Var, channel_axis: int, taken: Collection[relax.Var] = ()
 ) -> Chain:
-    """The chain of the product `var` and the operators that a library computes in the same call.
+    """Return the product `var` and the operators after it that a library computes in the same call.
 
     Parameters
     ----------
     channel_axis: the axis of the product along which a bias may vary.
-    taken: variables of other chains, which cannot join this chain.
+    taken: the variables of other chains, which cannot be part of this chain.
     """
     chain = Chain([var])
     shape: tuple[int, ...] = static_shape(var.ty) or ()
@@ -128,12 +129,12 @@ def chain_of(
 def rounding_after(
     graph: Dataflow, var: relax.Var
 ) -> tuple[relax.Var, tuple[float, int, str]] | None:
-    """The rounding after `var`, if no other operator reads `var`.
+    """Return the rounding that reads `var`, if no other operator reads `var`.
 
     Returns
     -------
-    The rounding's variable, and its scale, zero point and type. None if there is no such rounding
-    to int8 or uint8.
+    The rounding's variable, and its scale, zero point and type. None if no rounding to int8 or
+    uint8 reads `var`.
     """
     following = graph.only_user(var)
     if following is None or name_of(following[1]) != QUANTIZE:
@@ -147,7 +148,8 @@ def rounding_after(
 def _clip_after(graph: Dataflow, var: relax.Var) -> tuple[tuple[relax.Var, ...], float, float]:
     """The variables and the bounds of the ReLU or clip after `var`, if there is one.
 
-    Otherwise there are no variables, and the bounds are `-_LARGE` and `_LARGE`.
+    If there is no ReLU or clip, no variables are returned, and the bounds are `-_LARGE` and
+    `_LARGE`.
     """
     found = find_activation(graph.values, graph.users, graph.uses, var)
     if found is None or found.activation.name not in ("relu", "clip"):
@@ -160,7 +162,7 @@ def _clip_after(graph: Dataflow, var: relax.Var) -> tuple[tuple[relax.Var, ...],
 def _add_sum(
     graph: Dataflow, chain: Chain, shape: tuple[int, ...], taken: Collection[relax.Var]
 ) -> None:
-    """Extend a chain that ends in a rounding by the sum after it, if this sum is rounded too."""
+    """Extend a chain that ends with a rounding by the sum after it, if the sum is rounded too."""
     following = graph.only_user(chain.vars[-1])
     if following is None or name_of(following[1]) != DEQUANTIZE:
         return
@@ -230,11 +232,11 @@ def described(
 
 
 def _in_steps(low: float, high: float, words: tuple[float, int, str]) -> tuple[float, float]:
-    """The bounds of a clip, divided by the rounded result's scale, plus the result's zero point.
+    """The bounds of a clip, converted to the integers of the quantised result, as floats.
 
     Parameters
     ----------
-    words: the scale, zero point and type of the rounded result.
+    words: the scale, zero point and type of the quantised result.
     """
     scale, zero, _ = words
     low = low / scale + zero if low > -_LARGE else low
@@ -242,10 +244,11 @@ def _in_steps(low: float, high: float, words: tuple[float, int, str]) -> tuple[f
 
 
 def _steps(chain: Chain, then: Sum) -> tuple[Step, ...]:
-    """The steps after a product whose rounded result is added to another tensor.
+    """The steps (see `Integers`) after a product whose quantised result is added to another tensor.
 
-    They round the product, add the other tensor, and scale the sum to the result. The integers of
-    the other tensor are added unchanged, so the product is first rescaled to that tensor's scale.
+    The steps round the product, add the other tensor, and convert the sum to the scale of the
+    result. The integers of the other tensor are added unchanged, so the product is first converted
+    to the scale of that tensor.
     """
     assert chain.words is not None
     scale, zero, dtype = chain.words
@@ -264,10 +267,10 @@ def _steps(chain: Chain, then: Sum) -> tuple[Step, ...]:
 def epilogue(
     op: LibraryOp, words: Words, steps: npt.NDArray[np.float32], chain: Chain
 ) -> list[relax.Expr]:
-    """The arguments for the scale and the bias of a product.
+    """The arguments of a library call for the scale and the bias of a product.
 
-    If the product is rounded, the scale and the bias are divided by the scale of the rounding, and
-    the zero point of the rounding is added to the bias.
+    If a rounding follows, the scale and the bias are divided by the scale of the rounding, and the
+    zero point of the rounding is added to the bias.
 
     Parameters
     ----------
@@ -284,10 +287,10 @@ def epilogue(
 
 
 def mean_of(call: relax.Call) -> dict[str, Any] | None:
-    """The window and the shapes of a mean over an image, as fields of `LibraryOp`.
+    """The window and the shapes of a mean over height and width, as fields of `LibraryOp`.
 
-    The field `shapes` holds the shapes N,C,H,W of the input and of the output. None is returned
-    unless the mean goes over windows of height and width.
+    The field `shapes` holds the shapes N,C,H,W of the input and of the output. None is returned for
+    other means.
     """
     data, attrs = static_shape(call.args[0].ty), call.attrs
     if data is None or len(data) != 4:
@@ -323,7 +326,7 @@ def step_of(call: relax.Call) -> tuple[float, int] | None:
 
 
 def name_of(value: Any) -> str:
-    """The name of the operator that `value` calls; "" if it calls no operator."""
+    """The name of the operator that `value` calls; empty if it calls no operator."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return ""
     return str(value.op.name)

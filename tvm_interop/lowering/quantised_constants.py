@@ -12,7 +12,9 @@ import tvm
 from tvm import relax
 
 _DEEPEST = 8
-"""Largest number of operators between a constant and its user; exporters insert fewer."""
+"""The largest number of operators between a constant and the operator that uses it. Exporters
+insert fewer.
+"""
 
 
 def constant_of(
@@ -40,8 +42,8 @@ def per_axis_weight(
 
     Returns
     -------
-    The integers, and one scale or one scale for each index of `axis`. None if `expr` is not such a
-    constant. For example, the scales of `expr` differ along another axis, or an integer less its
+    The integers, and one scale or one scale for each index of `axis`. None if `expr` is not a
+    quantised constant. None also if its scales differ along another axis, or an integer minus its
     zero point needs more than 8 bits.
     """
     found = _found(values, expr, _DEEPEST)
@@ -61,7 +63,7 @@ def per_axis_weight(
 class _Constant:
     """The constant `(array - zero) * scale`, or `array` if there is no scale.
 
-    The scale and the zero point have the rank of `array`, or are one number.
+    The scale and the zero point are either one number, or arrays with the rank of `array`.
     """
 
     array: np.ndarray
@@ -97,7 +99,8 @@ def _found(values: Mapping[relax.Var, relax.Expr], expr: Any, deep: int) -> _Con
         shape = tuple(int(d) for d in value.ty.shape)
         single = source.scale is None or source.scale.size == 1
         if source.scale is not None and not single:
-            # A bias may have a scale for each element. The scales are then reshaped like the bias.
+            # If a bias has a scale for each element, the scales are reshaped in the same way as the
+            # bias.
             if source.array.shape != source.scale.shape:
                 return None
             return _each(source, lambda array: array.reshape(shape))

@@ -1,8 +1,8 @@
-"""TVM's exact kernels of quantised operators, used if a kernel library is missing at run time.
+"""Exact kernels of quantised operators, which run if a kernel library is missing at run time.
 
-A library's result may differ from these kernels by one integer, since a library may multiply by the
-scale and add the bias with a single rounding. This module has the code that all kinds of operators
-share. The code for each kind is in `recognise/`.
+A library may multiply by the scale and add the bias with a single rounding. So its results may
+differ from those of these kernels by 1. This module has the code that all kinds of operators share.
+The code for each kind is in `recognise/`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _WRITTEN: dict[str, Callable[..., te.Tensor]] = {}
 
 
 def computes(kind: str) -> Callable[[_Written], _Written]:
-    """Register the function that computes operators of a kind from a description and the inputs."""
+    """Register the function that defines the kernel of a kind, given a description and the
+    inputs.
+    """
 
     def register(function: _Written) -> _Written:
         _WRITTEN[kind] = function
@@ -54,9 +56,9 @@ def scaled(
 
     Parameters
     ----------
-    total: the sums of products, of int32.
-    scale: the scale of each index of the last axis.
-    more: the bias and the tensor to add, as far as the operator has them.
+    total: the sums of products, as int32.
+    scale: the scale for each index of the last axis.
+    more: the bias and the tensor to add, if the operator has them.
     """
 
     def element(*i: Any) -> Any:
@@ -108,14 +110,15 @@ def finished(
 
 
 def rounded_to_steps(data: te.Tensor, scale: Any, zero: Any, axis: int, dtype: str) -> te.Tensor:
-    """Quantise `data` by ONNX's `QuantizeLinear`.
+    """Quantise `data` as ONNX's `QuantizeLinear` does.
 
     Halves are rounded to the even integer. A number out of range becomes the nearest integer of
     `dtype`.
 
     Parameters
     ----------
-    scale, zero: scale and zero point, each one number or one for each index of `axis`.
+    scale, zero: the scale and the zero point. Each is one number, or one number for each index of
+        `axis`.
     """
 
     def element(*i: Any) -> Any:
@@ -135,5 +138,5 @@ def _at(numbers: Any, i: tuple[Any, ...], axis: int) -> Any:
 
 
 def dims(shape: tuple[int, ...]) -> list[Any]:
-    """A shape as integers of 64 bits, which Relax uses."""
+    """A shape as integers of 64 bits, as Relax needs it."""
     return [tirx.IntImm("int64", dim) for dim in shape]

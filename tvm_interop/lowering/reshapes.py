@@ -11,9 +11,9 @@ from tvm.ir.transform import PassContext, module_pass
 class ReshapesOfMain:
     """Run `RewriteDataflowReshape` on `main` only.
 
-    The function of a group that a library may compute becomes one kernel. Such a function can
-    contain only calls of kernels, and no `relax.reshape`. So a kernel in the function that only
-    copies, such as a product by 1, stays a kernel.
+    TVM's pass would also change the functions of groups that a library may compute. Such a function
+    becomes one kernel, so it may contain only calls of kernels and no `relax.reshape`. A kernel in
+    it that only copies, such as a product by 1, must stay a kernel.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

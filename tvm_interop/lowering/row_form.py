@@ -1,4 +1,6 @@
-"""Describes what a statement of a kernel computes for one row, as text for any batch size."""
+"""Describes, as a text that is the same for any batch size, what a statement computes for one
+row.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from .kernel_stores import Store, UnprovenError, loop_variable, with_values
 
 
 class Counter(NamedTuple):
-    """A constant of whole numbers that grow by `step` from row to row.
+    """A constant with whole numbers that grow by `step` from each row to the next.
 
-    Exporters make such constants as indices into a flat tensor.
+    Exported models use constants that grow from row to row as indices into a flattened tensor.
 
     Attributes
     ----------
-    least, greatest: the least and the greatest number of the first row.
+    least, greatest: the smallest and the largest number of the first row.
     """
 
     step: int
@@ -28,11 +30,11 @@ class Counter(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The position of the rows in one axis of an input or output.
+    """Says where the rows of an input or output lie along one of its axes.
 
     Attributes
     ----------
-    axis: the axis.
+    axis: the axis along which the rows lie.
     each: the number of neighbouring indices of the axis that belong to one row.
     """
 
@@ -41,7 +43,9 @@ class Rows(NamedTuple):
 
 
 def place_of_rows(shape: Sequence[int], block: int, size: int) -> Rows | None:
-    """The axis that holds the rows of a tensor; None if a reshape has cut the rows' axis."""
+    """Where the rows of a tensor lie along one axis; None if a reshape has divided the axis of
+    rows.
+    """
     inner = 1
     for axis in reversed(range(len(shape))):
         if inner <= block < inner * shape[axis]:
@@ -58,7 +62,7 @@ class RowLoop(NamedTuple):
     Attributes
     ----------
     position: the loop's position among the loops around the statement.
-    each: the number of the loop's steps that belong to one row.
+    each: the total number of steps of the loop that belong to one row.
     neighbours: the number of consecutive steps that belong to one row before the next row begins.
     """
 
@@ -73,8 +77,8 @@ class Buffers(NamedTuple):
     Attributes
     ----------
     size: the number of rows.
-    names: the names of all buffers, equal for all sizes.
-    counters: the constants whose numbers grow with the row.
+    names: the names of all buffers. They are the same for all sizes.
+    counters: the constants whose numbers grow from row to row.
     """
 
     size: int
@@ -85,7 +89,8 @@ class Buffers(NamedTuple):
 def row_form(
     store: Store, buffers: Buffers, blocks: Mapping[Any, int], loop: RowLoop | None
 ) -> str:
-    """Describe what a statement computes for one row. The text names neither row nor size.
+    """Describe what a statement computes for one row. The text contains neither the row nor the
+    size.
 
     Parameters
     ----------
@@ -95,7 +100,7 @@ def row_form(
     Raises
     ------
     UnprovenError
-        The statement computes a row from another row, or does not compute all rows in the same way.
+        The statement computes a row from another row, or treats rows differently.
     """
     return _Form(store, buffers, blocks, loop).text()
 
@@ -107,8 +112,8 @@ class _Form:
         self._store, self._buffers, self._blocks, self._loop = store, buffers, blocks, loop
         self._analyzer = sym.Analyzer()
         self._row = tirx.Var("row", "int64")
-        # Maps the text of each element that is read from a `Counter` to a variable for the value of
-        # this element in the first row.
+        # Maps the text of each element that is read from a `Counter` to a variable. The variable
+        # stands for the element's value in the first row.
         self._bases: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
@@ -118,7 +123,7 @@ class _Form:
 
     def _enter(self, position: int, var: Any, extent: int) -> None:
         """Replace the variable of a loop by an expression. For the loop over rows, the expression
-        contains the row.
+        contains the index of the row.
         """
         loop, size = self._loop, self._buffers.size
         if loop is None or position != loop.position:
@@ -142,7 +147,9 @@ class _Form:
         return "\n".join([str(self._extents), name, *map(str, places), *map(str, parts)])
 
     def _row_free(self, expression: Any) -> Any:
-        """The expression for one row; UnprovenError if it depends on the index of the row."""
+        """The expression for one row. UnprovenError is raised if it depends on the index of the
+        row.
+        """
         found = tvm_ffi.structural_map(
             with_values(expression, self._values), (ir.TensorLoad, self._load), order="post"
         )
@@ -155,7 +162,9 @@ class _Form:
         return found
 
     def _load(self, node: Any) -> Any:
-        """The read of an element, with indices within one row (see `_in_one_row`)."""
+        """A read of an element, whose indices are now counted within one row (see
+        `_in_one_row`).
+        """
         name = self._buffers.names.get(node.source)
         if name is None:
             self._problems.append(UnprovenError("reads a tensor that nothing wrote"))
@@ -164,7 +173,7 @@ class _Form:
             named = tirx.decl_buffer(node.source.shape, node.source.dtype, name)
             found = tirx.BufferLoad(named, self._in_one_row(node.source, node.indices))
         except UnprovenError as problem:
-            self._problems.append(problem)  # Raised later: `structural_map` passes on no exception.
+            self._problems.append(problem)  # It is raised after `structural_map`.
             return node
         counter = self._buffers.counters.get(node.source)
         if counter is None:
@@ -176,7 +185,7 @@ class _Form:
         return self._bases[str(found)] + tirx.Cast(dtype, self._row * counter.step)
 
     def _in_one_row(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
-        """The indices within one row, if the buffer has rows.
+        """The indices, counted within one row if the buffer has rows.
 
         The element must lie in the row that the current step of the loop over rows computes.
         """
@@ -199,7 +208,9 @@ class _Form:
 
 
 def _check_calls(expression: Any) -> None:
-    """Refuse pointers: a function may read more than the element at which a pointer points."""
+    """Refuse pointers as arguments: a function may read more than the element that a pointer points
+    at.
+    """
 
     def check(call: Any) -> None:
         pointers.extend([call] if "handle" in str(call.ty) else [])

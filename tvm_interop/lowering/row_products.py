@@ -1,7 +1,7 @@
 """Multiplies a single row by a transposed tensor without transposing the tensor first.
 
-A decoder multiplies one query by all its keys in each step. The keys may be thousands of vectors,
-and a transposition of them takes longer than the product.
+In each step, a decoder multiplies one query by all keys. There may be thousands of keys, and
+transposing them takes longer than the product.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ _RESHAPE = tvm.ir.Op.get("relax.reshape")
 
 @module_pass(opt_level=0, name="RowProducts")
 class RowProducts:
-    """Compute a row times a transposed tensor as the tensor times a column.
+    """Replace the product of a row and a transposed tensor by the product of the tensor and a
+    column.
 
-    A product of (..., 1, K) and the transposition (..., K, N) of a tensor (..., N, K) becomes the
-    product of the tensor and (..., K, 1). Its result (..., N, 1) is then reshaped to (..., 1, N). A
-    row and a column of the same numbers lie alike in memory, so these reshapes copy nothing. Each
-    number of the result is a sum of the same terms as before. Reshapes of the leading axes may
-    stand between the transposition and the product. Transpositions of constants stay, because they
-    are computed at compile time. A transposition that several rows share stays too: together the
-    rows are a matrix, and one product reads the tensor once for all rows.
+    The model multiplies a row of shape (..., 1, K) by the transposition (..., K, N) of a tensor
+    (..., N, K). In place of this, the tensor is multiplied by the row reshaped to (..., K, 1). The
+    result (..., N, 1) is then reshaped to (..., 1, N). A row and a column with the same numbers are
+    the same in memory, so these reshapes copy nothing. Each number of the result is a sum of the
+    same terms as before. There may be reshapes of the leading axes between the transposition and
+    the product. Two kinds of transpositions are kept. Those of constants are computed at compile
+    time. Those that are multiplied by several rows are kept because one product then reads the
+    tensor once for all rows.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -60,7 +62,7 @@ def _by_column(binding: relax.Binding, made: dict[relax.Var, relax.Call]) -> lis
     *row_leads, _, terms = known_shape(row)
     *leads, _, columns = known_shape(right)
     if prod(known_shape(binding.var)[:-2]) > prod(leads):
-        return [binding]  # With several rows, each row would read the tensor anew.
+        return [binding]  # If there are several rows, each would read the tensor again.
     builder = relax.BlockBuilder()
     steps: list[relax.Binding] = []
 

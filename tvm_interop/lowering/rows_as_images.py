@@ -18,10 +18,10 @@ _POOLS = {
 
 @module_pass(opt_level=0, name="RowsAsImages")
 class RowsAsImages:
-    """Replace each convolution and pooling of sequences by the same operator of images.
+    """Replace each convolution and pooling of sequences by the same operator on images.
 
-    The result of the original operator becomes a view of the image. The operators between two
-    convolutions become operators of images too (see `AsImages`).
+    The result of the original operator becomes a reshaped view of the image. The operators between
+    two convolutions become operators on images too (see `AsImages`).
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

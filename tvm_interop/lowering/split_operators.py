@@ -1,8 +1,8 @@
-"""Divides large operators into parts, each of which is an operator of its own.
+"""Divides large operators into parts, which are operators too.
 
 The scheduler then decides both how cores share one operator and which operators run in parallel.
-Parts wait for each other by the executor's events, as all operators do. They need no barriers of a
-thread team. Barriers cost more, and are very slow if another program takes a core.
+Like all operators, parts wait for each other by the executor's events. So they need no barrier for
+a team of threads. A barrier costs more, and is very slow if another program uses one of the cores.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def split_operators(program: Program, parts: int) -> Program:
     - by rows or by matrices, if it is a matrix product;
     - by columns, if it is a matrix product with a few rows.
 
-    Each part has a description of its own, and reads and writes aliases of the operator's tensors.
-    If a part's numbers are not contiguous in a tensor, such as columns of a matrix, the part takes
-    the whole tensor. Its description then says which numbers it reads (`LibraryOp.cut`).
+    Each part has its own description, and reads and writes aliases of the operator's tensors. If
+    the numbers of a part are not contiguous in a tensor, such as columns of a matrix, the part is
+    given the whole tensor. Its description then says which numbers it reads (`LibraryOp.cut`).
 
-    A TVM kernel is called once for each share of its outermost loop, if it is divisible (see
-    `divisible_kernels`). Some library kernels have shares too (`LibraryOp.has_shares`). A share
-    takes the whole tensors, and computes a part of the result. Only the kernels and shapes decide
-    which operators are divided.
+    A TVM kernel, if it is divisible (see `divisible_kernels`), is called several times. Each call
+    runs one share: some steps of the kernel's outermost loop. Some library kernels have shares too
+    (`LibraryOp.has_shares`). A share is given the whole tensors, and computes a part of the result.
+    Which operators are divided depends only on the kernels and shapes.
 
-    A part is named `conv1[1/2]`, and its `whole` is `conv1`.
+    A part has a name such as `conv1[1/2]`, and its field `whole` is then `conv1`.
 
     Parameters
     ----------
-    parts: the largest number of parts of an operator; with 1, no operator is divided.
+    parts: the largest number of parts of an operator. With 1, no operator is divided.
     """
     if parts == 1:
         return program
@@ -62,7 +62,9 @@ def split_operators(program: Program, parts: int) -> Program:
 
 
 def parts_in(names: Iterable[str]) -> int:
-    """The largest number of parts of an operator, by the operators' names; 1 without parts."""
+    """The largest number of parts that an operator has, found from the names; 1 if there are no
+    parts.
+    """
     found = (_PART_NAME.search(name) for name in names)
     return max((int(match[1]) for match in found if match), default=1)
 
@@ -125,8 +127,8 @@ class _Splitter:
     def _parts_by_rows(self, op: Operator, parts: int, axis: int) -> list[Operator]:
         """The parts of `op`, each of which computes some rows of the result.
 
-        A part reads the input rows that its windows (of a convolution or a pooling) reach, so
-        neighbouring parts share some rows.
+        The windows of a convolution or pooling overlap, so neighbouring parts read some of the same
+        input rows.
 
         Parameters
         ----------
@@ -163,11 +165,11 @@ class _Splitter:
         return result
 
     def _slice(self, v: int, shape: tuple[int, ...], cut: Cut, begin: int, end: int) -> int:
-        """Add an alias of a part of value `v`.
+        """Add an alias for a slice of value `v`.
 
         Parameters
         ----------
-        begin, end: the part's bounds along `cut.axis`, in steps of `cut.step` elements.
+        begin, end: the bounds of the slice along `cut.axis`, in steps of `cut.step` elements.
 
         Returns
         -------
@@ -208,7 +210,7 @@ def _shapes(op: Operator) -> tuple[tuple[int, ...], ...]:
 
 
 def _shares_of(op: Operator, count: int) -> list[Operator]:
-    """The shares of `op`; `[op]` if there would be a single share."""
+    """The shares of `op`; `[op]` if there is only one share."""
     if count < 2:
         return [op]
     return [replace(_named(op, i, count), share=(i, count)) for i in range(count)]

@@ -1,4 +1,4 @@
-"""Reads the shape of a Relax tensor as integers, if all of it is known."""
+"""Reads the shape of a Relax tensor as integers, if all dimensions are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def static_shape(ty: Any) -> tuple[int, ...] | None:
     shape = ty.shape if isinstance(ty, relax.TensorType) else None
     if not isinstance(shape, relax.ShapeExpr):
         return None
-    dims = shape.values[:]  # A slice is read in half the time of an iteration.
+    dims = shape.values[:]  # Iterating over a slice takes half as long.
     if not all(isinstance(dim, tvm.tirx.IntImm) for dim in dims):
         return None
     return tuple(int(dim) for dim in dims)

@@ -1,9 +1,9 @@
 """Merges convolutions that read one image into one convolution, if their results are added.
 
 Networks that are trained with parallel branches, such as RepVGG and MobileOne, are often exported
-with these branches. A convolution is linear in its weights, so the sum of the branches is one
-convolution, whose weights are the sum of their weights. A smaller kernel is padded with zeros to
-the size of the largest kernel, and a scale of the channels counts as a 1x1 kernel.
+with these branches. A convolution is linear in its weights, so the sum of the branches equals one
+convolution, whose weights are the sum of the branches' weights. Smaller kernels are padded with
+zeros to the size of the largest kernel. A scale of the channels is treated as a 1x1 convolution.
 
 Source: Ding et al., RepVGG: Making VGG-style ConvNets Great Again, CVPR 2021, section 3.3.
 """
@@ -33,9 +33,9 @@ class SummedConvs:
     """Merge convolutions of one image whose results are only added to each other.
 
     The convolutions must agree in strides and groups, have float32 numbers and constant weights,
-    and no dilation. A batch norm of the image has become a scale of its channels before this pass,
-    and is merged with the convolutions. The results change as little as by folding a batch norm:
-    the weights are summed in float64, and rounded once.
+    and no dilation. An earlier pass has turned a batch norm of the image into a scale of its
+    channels, which is merged with the convolutions. The results change only by rounding: the
+    weights are summed in float64, and rounded once.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -49,11 +49,11 @@ class SummedConvs:
 
 @dataclass(frozen=True)
 class _Window:
-    """A convolution, or a scale of channels, as one summand.
+    """A summand: a convolution, or a scale of channels.
 
     Attributes
     ----------
-    image: the tensor that it reads.
+    image: the tensor that the summand reads.
     weights: shape (outputs, inputs of a group, height, width).
     padding: rows above, columns to the left, rows below, columns to the right.
     conv: the convolution; None for a scale of channels.
@@ -78,15 +78,15 @@ class _Window:
         placed = np.pad(self.weights, [(0, 0), (0, 0), *around])
         if self.conv is not None:
             return placed
-        # A scale computes each output channel from the input channel of the same number, by a
-        # single weight.
+        # A scale computes each output channel from the input channel with the same index, by one
+        # weight.
         whole, outputs = np.zeros_like(other.weights), np.arange(len(placed))
         whole[outputs, outputs % whole.shape[1]] = placed[:, 0]
         return whole
 
 
 class _Sums:
-    """The sums of a function, each with all of its summands."""
+    """The sums in a function, each with all of its summands."""
 
     def __init__(self, main: relax.Function) -> None:
         self._values, self._readers = values_of(main), readers_of(main)
@@ -135,14 +135,14 @@ class _Sums:
         )
 
     def _is_summand(self, var: relax.Var) -> bool:
-        """Whether a sum is only a part of another sum."""
+        """Whether a sum is only read by another sum."""
         readers = self._readers.get(var, [])
         return len(readers) == 1 and readers[0] is not None and self._is_sum(readers[0])
 
     def _leaves(self, var: relax.Expr) -> list[relax.Expr]:
         """The summands of a sum, in order.
 
-        A summand that is itself a partial sum is replaced by its own summands.
+        If a summand is only a partial sum, its own summands replace it.
         """
         value = self._values[var]
         found = []
@@ -176,7 +176,7 @@ def _window_of_conv(conv: relax.Call) -> _Window | None:
 
 
 def _window_of_scale(scale: relax.Call) -> _Window | None:
-    """The scale of an image's channels by constants, as a 1x1 kernel for each channel."""
+    """A scale of an image's channels by constants, as a convolution with a 1x1 kernel."""
     image, factors = scale.args
     shape = static_shape(image.ty)
     if not isinstance(image, relax.Var) or shape is None or not _is_constant(factors):
@@ -198,10 +198,10 @@ def _total_shift(leaves: list[relax.Expr]) -> relax.Expr | None:
 def _merged(
     windows: dict[relax.Expr, _Window],
 ) -> tuple[dict[relax.Expr, relax.Call], set[relax.Expr]]:
-    """The merged convolutions, each for several summands, and the summands that are left out.
+    """The merged convolutions, and the summands that are not merged.
 
-    Each merged convolution takes the place of its summand with the largest kernel; ties: the first
-    summand.
+    Each merged convolution replaces several summands. It takes the place of the one with the
+    largest kernel, or of the first of equally large ones.
     """
     groups: dict[Hashable, list[relax.Expr]] = {}
     for leaf, window in windows.items():
@@ -232,7 +232,7 @@ def _merged(
 
 
 def _kind(window: _Window) -> Hashable:
-    """A key that is equal for convolutions that may be merged."""
+    """A key. Convolutions with equal keys may be merged."""
     conv = window.conv
     assert conv is not None
     strides = tuple(int(stride) for stride in conv.attrs.strides)
@@ -240,7 +240,7 @@ def _kind(window: _Window) -> Hashable:
 
 
 def _may_hold(window: _Window, scale: _Window) -> bool:
-    """Whether a convolution can take in a scale.
+    """Whether a scale can be merged into a convolution.
 
     The convolution must have stride 1, read the image of the scale, and have as many output
     channels as the scale.

@@ -1,10 +1,10 @@
 """Computes convolutions with few output channels as 1x1 convolutions, followed by a sum of shifts.
 
 Kernels of convolutions fill a vector with output channels. A convolution with one output channel
-leaves the other lanes of each vector unused. Here, each tap of the window becomes an output channel
-of a 1x1 convolution instead. The results of the taps are shifted to their places in the window and
-added up. Source: A. Vasudevan, A. Anderson and D. Gregg, Parallel multi channel convolution using
-general matrix multiplication (2017), where the method is called `kn2row`.
+leaves the other lanes of each vector unused. Here, each tap (element of the window) becomes an
+output channel of a 1x1 convolution. The results of the taps are then shifted to their places in the
+window and added up. Source: A. Vasudevan, A. Anderson and D. Gregg, Parallel multi channel
+convolution using general matrix multiplication (2017), where the method is called `kn2row`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from .static_shape import static_shape
 
 _CONV = tvm.ir.Op.get("relax.nn.conv2d")
 _LANES = 16
-"""The number of output channels that a kernel computes at once; it fills the last vector up."""
+"""The number of output channels in a vector of the kernel. The last vector is padded."""
 _LEAST_GAIN = 3
-"""The least factor by which the number of products must shrink, products of unused lanes included.
+"""A convolution is replaced only if the number of products becomes smaller by at least this factor.
+Products of unused lanes are included.
 """
 _LEAST_PRODUCTS = 1 << 20
-"""The least number of products, those of unused lanes included. A smaller convolution takes some
-microseconds, and another operator would cost as much."""
+"""A convolution is replaced only if it has at least this many products, including those of unused
+lanes. A smaller convolution takes some microseconds, and a second operator would cost as much.
+"""
 
 _SHARED_TERMS = 1 << 17
-"""The least number of terms for which the sum of shifts is shared between threads. One thread takes
-some ten microseconds for this number of terms."""
+"""The sum of shifts is divided between threads only if it has at least this many terms. One thread
+takes about ten microseconds for this number of terms.
+"""
 
 
 @module_pass(opt_level=0, name="TapsAsChannels")
@@ -42,13 +45,14 @@ class TapsAsChannels:
     """Replace each convolution with few output channels by a 1x1 convolution and a sum of shifts.
 
     Conditions: images are float32 of layout N,C,H,W and have a known shape. The weights are
-    constant. The stride is 1, and there is one group. The 1x1 convolution has several times fewer
-    products than the convolution, if the channels of both are rounded up to whole vectors. The
-    results of the taps are written and read again, so they must not take more memory than the
-    image. Convolutions for a GPU stay as they are, because their speed has not been measured.
+    constant. The stride is 1, and there is one group. The 1x1 convolution must have several times
+    fewer products than the original one, where the channels of both are rounded up to whole
+    vectors. The results of the taps are written and read again, so they must not take more memory
+    than the image. Convolutions for a GPU are not replaced, because the speed there has not been
+    measured.
 
-    The products are added up in another order: the channels of a tap first, then the taps. Both new
-    operators keep the name of the operator that they replace.
+    The order of addition changes: the products are added up over the channels of a tap first, and
+    then over the taps. Both new operators keep the name of the operator that they replace.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -71,9 +75,10 @@ class _Window(NamedTuple):
 
     Attributes
     ----------
-    size, dilation: height and width of the window, and the distances between its taps.
-    before: rows of padding above the image, and columns of padding left of it.
-    made: height and width of the result.
+    size: the height and the width of the window, in taps.
+    dilation: the distances between taps along the height and along the width.
+    before: the number of rows of padding above the image, and of columns of padding to its left.
+    made: the height and the width of the result.
     """
 
     size: tuple[int, int]
@@ -133,11 +138,13 @@ def _replaced(binding: relax.Binding, builder: relax.BlockBuilder) -> list[relax
 
 
 def _sum_of_shifts(shape: Any, window: _Window) -> tirx.PrimFunc:
-    """A kernel that adds up the results of all taps, each shifted to its place in the window.
+    """Return a kernel that adds up the results of all taps, each shifted to its place in the
+    window.
 
     The kernel reads the results of the taps, of shape (N, O * KH * KW, H, W), and writes the result
-    of the convolution. Each row of the result has up to three ranges. In the middle range all taps
-    lie within the image's width, so that LLVM can vectorise the loop.
+    of the convolution. Each row of the result is computed in up to three ranges. In the middle
+    range, all taps lie within the width of the image. This range needs no checks, so LLVM can
+    vectorise its loop.
 
     Parameters
     ----------
@@ -163,7 +170,7 @@ def _sum_of_shifts(shape: Any, window: _Window) -> tirx.PrimFunc:
             channel = (o * rows + at[0]) * columns + at[1]
             has_row = tirx.all(at_y >= 0, at_y < height)
             if is_inside:
-                # `Select` evaluates both of its values, so the row must lie within the image.
+                # `Select` evaluates both of its values, so the row must be limited to the image.
                 nearest = tirx.max(tirx.min(at_y, height - 1), 0)
                 return tirx.Select(has_row, taps[n, channel, nearest, at_x], zero)
             inside = tirx.all(has_row, at_x >= 0, at_x < width)

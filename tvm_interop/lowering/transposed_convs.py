@@ -33,9 +33,9 @@ _CONVS = {
 class TransposedConvs:
     """Replace each transposed convolution that has constant weights and one group.
 
-    A transposed convolution stays as it is if it is dilated, if its layout is not the default
-    layout, or if its output has margins that no input reaches. The new convolution and the final
-    result both keep the name of the operator that they replace.
+    Three kinds of transposed convolutions are not replaced: those with dilation, those whose layout
+    is not the default one, and those whose output has margins to which no input contributes. The
+    new convolution and the final result both keep the name of the replaced operator.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -49,20 +49,20 @@ class TransposedConvs:
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis of a transposed convolution, described for the convolution that replaces it.
+    """How the new convolution computes one axis of a transposed convolution.
 
-    Let `before` be the transposed convolution's padding before the axis. Output index `o` has the
-    position `q = (o + before) // stride` and the remainder `r = (o + before) % stride`. The value
-    of the output is the sum over taps `t` of `x[q - t] * w[r + t * stride]`.
+    Let `before` be the padding of the transposed convolution at the start of the axis. Output index
+    `o` has the position `q = (o + before) // stride` and the remainder `r = (o + before) % stride`.
+    The output at `o` is the sum of `x[q - t] * w[r + t * stride]` over all taps `t`.
 
     Attributes
     ----------
-    size: length of the output.
-    stride: number of output indices for each input index.
-    taps: number of inputs that each output is the sum of.
-    padding: numbers of zeros before and after the input.
-    positions: number of values of `q` that are computed.
-    skipped: number of computed outputs before the first output that is needed.
+    size: the length of the output.
+    stride: the number of output indices for each input index.
+    taps: the number of products that are added up for each output.
+    padding: the number of zeros before the input, and the number of zeros after it.
+    positions: the number of values of `q` for which outputs are computed.
+    skipped: the number of computed outputs before the first output that is needed.
     """
 
     size: int
@@ -74,14 +74,14 @@ class _Axis:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all computed outputs belong to the result, so that none has to be cut off."""
+        """Whether all computed outputs belong to the result, so that none has to be removed."""
         return self.skipped == 0 and self.positions * self.stride == self.size
 
 
 def _axis(
     length: int, kernel: int, stride: int, before: int, after: int, extra: int
 ) -> _Axis | None:
-    """The axis for an input of `length` elements; None if a convolution cannot compute all of it.
+    """The axis for an input of `length` elements; None if a convolution cannot compute all outputs.
 
     Parameters
     ----------
@@ -184,7 +184,8 @@ def _sub_pixel_weights(weights: npt.NDArray[Any], axes: list[_Axis]) -> npt.NDAr
     padded = np.pad(weights, [(0, 0), (0, 0), *ends])
     pairs = [size for axis in axes for size in (axis.taps, axis.stride)]
     apart = padded.reshape(*weights.shape[:2], *pairs)
-    # A convolution multiplies its first input by its first tap, but `_Axis` counts taps backwards.
+    # The taps are reversed: a convolution multiplies its first input by its first tap, but `_Axis`
+    # counts taps backwards.
     apart = np.flip(apart, tuple(2 + 2 * i for i in range(rank)))
     order = [1, *(3 + 2 * i for i in range(rank)), 0, *(2 + 2 * i for i in range(rank))]
     turned = apart.transpose(order)

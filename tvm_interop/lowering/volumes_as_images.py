@@ -1,8 +1,8 @@
 """Computes convolutions of volumes and videos as convolutions of their slices.
 
-Each slice of the result is a convolution of the few input slices that the kernel reaches. The
-channels of these slices are concatenated into one image. All slices then form one batch of images,
-which cores can share image by image.
+Each slice of the result depends on the few input slices that the kernel covers. The channels of
+these input slices are concatenated into one image, and a convolution of this image gives the slice
+of the result. All images form one batch, which several cores can share.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CONV = tvm.ir.Op.get("relax.nn.conv3d")
 class VolumesAsImages:
     """Replace each convolution of volumes that has constant weights by a convolution of images.
 
-    A convolution with several groups stays as it is if its kernel reaches several slices. The
-    operators between two convolutions become operators of images too (see `AsImages`).
+    A convolution with several groups is not replaced if its kernel covers several slices. The
+    operators between two convolutions become operators on images too (see `AsImages`).
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -54,7 +54,7 @@ class _Volumes(AsImages):
         return relax.op.permute_dims(apart, [0, 2, 1, 3, 4])
 
     def broadcast_shape(self, shape: Shape) -> Shape | None:
-        # A tensor can be broadcast only if it is the same for all volumes and slices.
+        # A tensor can be broadcast as an image only if it is the same for all volumes and slices.
         return (1, shape[1], *shape[3:]) if shape[0] == shape[2] == 1 else None
 
     def anchor(self, call: relax.Call) -> relax.Expr | None:
@@ -106,8 +106,8 @@ def _taps(
     ----------
     images: `depth` slices of each of N volumes, of shape (N * depth, C, H, W).
     made: the number of result slices of each volume.
-    reach: the number of slices that the kernel reaches.
-    stride, dilation: stride and dilation of the convolution along the depth.
+    reach: the number of input slices that the kernel covers.
+    stride, dilation: the stride and the dilation of the convolution along the depth.
     before: the number of slices of zeros before the first input slice.
     """
     slices, channels, height, width = (int(size) for size in images.shape)

@@ -1,4 +1,4 @@
-"""The table of a program's constants, in which equal constants are stored once."""
+"""A table of a program's constants that stores equal constants once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_supported_dtype(dtype: str) -> bool:
         found = np.dtype(dtype)
     except TypeError:
         return False
-    # Packages may register more types with NumPy, but other libraries cannot read such arrays.
+    # Other packages may add types to NumPy, but libraries cannot read arrays of such types.
     return found.isbuiltin == 1 and found.kind in "biuf"
 
 
@@ -34,9 +34,9 @@ class WeightTable:
     def index_of(
         self, tensor: tvm.runtime.Tensor, add: Callable[[tuple[int, ...], str], int]
     ) -> int:
-        """Index of the value that holds `tensor`.
+        """The index of the value that holds `tensor`.
 
-        If there is no such value, `add(shape, dtype)` makes it and returns its index.
+        If no value holds it yet, `add(shape, dtype)` makes one and returns its index.
         """
         array = np.from_dlpack(tensor)  # No copy: weights may take gigabytes.
         dtype = str(tensor.dtype)

@@ -1,7 +1,7 @@
 """Lets convolutions and matrix products of float16 add up their terms in float32.
 
-onnxruntime, cuDNN and tensor cores use float32 for the sums too. TVM would use float16, in which
-2048 + 1 is 2048 and the largest number is 65504.
+onnxruntime, cuDNN and tensor cores also add in float32. TVM would add in float16, where 2048 + 1 is
+2048 and the largest number is 65504.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MATMUL = tvm.ir.Op.get("relax.matmul")
 
 @module_pass(opt_level=0, name="WideSums")
 class WideSums:
-    """Give each convolution and matrix product of float16 a float32 result that is cast back.
+    """Give each convolution and matrix product of float16 a float32 result, followed by a cast.
 
-    The cast is fused into the operator's kernel. The operator and the cast both keep the name of
-    the binding that they replace.
+    The cast back to float16 is fused into the operator's kernel. The operator and the cast both
+    keep the name of the binding that they replace.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

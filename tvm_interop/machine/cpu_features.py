@@ -1,4 +1,4 @@
-"""Finds the vector instructions of this machine's CPU, by LLVM's names for them.
+"""Finds the vector instructions of this machine's CPU, and gives them by LLVM's names.
 
 The operating system lists the instructions that the CPU has. The CPU's name is not enough: a
 virtual machine often shows the name of another processor, and may switch off some instructions.
@@ -106,7 +106,8 @@ def vector_registers(target: Any) -> Registers:
     """Return the vector registers that kernels compiled for `target` may use."""
     attrs = dict(target.attrs)
     if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
-        # These are AArch64's registers. On other CPUs, LLVM splits vectors that are too long.
+        # The numbers 32 and 16 are right for AArch64. On other CPUs they do no harm, because LLVM
+        # splits vectors that are too long.
         return Registers(32, 16)
     features = target_features(target)
     if "avx512f" in features:
@@ -115,9 +116,10 @@ def vector_registers(target: Any) -> Registers:
 
 
 def runs_own_kernels(target: Any) -> bool:
-    """Whether all CPUs that run code for `target`, a TVM target, run this project's own kernels.
+    """Whether each CPU that can run code for the TVM target `target` can run this project's
+    kernels.
 
-    These kernels compute convolutions by Winograd's algorithm, attention, and products of a single
-    row. They need AVX2 and FMA.
+    This project's own kernels compute convolutions by Winograd's algorithm, attention, and products
+    of a single row and a matrix. They need the instructions AVX2 and FMA.
     """
     return target.kind.name == "llvm" and {"avx2", "fma"} <= {*target_features(target)}

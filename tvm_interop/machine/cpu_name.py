@@ -11,8 +11,8 @@ import platform
 def cpu_model() -> str:
     """Return the CPU's name, its vector instructions, and the number of CPUs this process may use.
 
-    Virtual machines often give different processors the same name. Their instructions tell such
-    processors apart.
+    Virtual machines often give different processors the same name. The text has the instructions
+    too, because they differ between such processors.
     """
     model, flags = platform.processor() or platform.machine(), ""
     try:

@@ -11,8 +11,8 @@ from .cpu_features import host_features, missing_features, target_features
 def cpu_target(target: Any) -> Any:
     """Return the TVM target to compile for.
 
-    If `target` is for this machine's architecture and names no CPU and no instructions, the result
-    has the instructions of this machine's CPU.
+    If `target` names neither a CPU nor instructions, and is for this machine's architecture, the
+    result uses the instructions of this machine's CPU.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def cpu_target(target: Any) -> Any:
 
 
 NOT_THIS_CPU = "this machine's CPU cannot run kernels for their target"
-"""The reason why kernels are not checked if `runs_here` is False."""
+"""If `runs_here` is False, this is the reason that users see why kernels are not checked."""
 
 
 def runs_here(target: Any) -> bool:

@@ -1,8 +1,8 @@
 """The traits of operators on a GPU: the resources of a multiprocessor that their kernels need.
 
-For TVM's kernels, the machine code says how much of each resource they need. The kernel that a
-library will launch is known only on a GPU. For a library's operator this module assumes the default
-configuration of a matrix product in CUTLASS 3.5
+The machine code of TVM's kernels says how much of each resource they need. Which kernel a library
+will launch is known only on a GPU. For an operator that a library computes, this module assumes the
+default configuration of a matrix product in CUTLASS 3.5
 (`cutlass/gemm/device/default_gemm_configuration.h`, which NVIDIA publishes), and marks the demand
 as assumed:
 
@@ -12,9 +12,9 @@ as assumed:
   so much shared memory, steps of 32 such numbers and two stages. For numbers of 4 bytes, a step has
   half as many.
 
-The registers are our own assumption: 128 for float32, so that two blocks fit into a multiprocessor.
-On tensor cores each thread keeps 128 sums, so 255 registers are assumed, the most that a thread can
-have.
+The numbers of registers are our own assumption. For float32 we assume 128, so that two blocks fit
+into a multiprocessor. On tensor cores each thread keeps 128 sums, so we assume 255, the most that a
+thread can have.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ _COLUMNS, _COLUMNS_ON_TENSOR_CORES = 128, 256
 _REGISTERS, _REGISTERS_ON_TENSOR_CORES = 128, 255
 _FLOAT32_STAGE_BYTES = 8 * 4
 _HALF_STAGE_BYTES = {3: 64 * 2, 2: 32 * 2}
-"""The bytes of a row of one stage on tensor cores, by the number of stages."""
+"""For tensor cores: the bytes of a tile's row in one stage (one step along the sum), by the number
+of stages."""
 
 
 def demands_arch(archs: Iterable[str]) -> str | None:
-    """The newest of `archs` whose multiprocessors are known here; None if none is known."""
+    """The newest of `archs` that `MULTIPROCESSORS` describes; None if it describes none of them."""
     known = [arch for arch in archs if arch in MULTIPROCESSORS]
     return max(known, key=lambda arch: int(arch[3:]), default=None)
 
@@ -52,9 +53,10 @@ def gpu_traits(
 ) -> list[OperatorTraits]:
     """The traits of each operator of `program` on a GPU, by id.
 
-    A block of a launch takes shares of a multiprocessor's threads, registers and shared memory. The
-    demand of an operator is the largest of these shares over all of its launches (section 3.2 of
-    the paper on Opara). An operator that launches nothing, such as a view, has the demand 0.
+    A block of a launch takes a fraction of each resource of a multiprocessor: threads, registers
+    and shared memory. The demand of an operator is the largest of these fractions over all of its
+    launches (section 3.2 of the paper on Opara). An operator that launches nothing, such as a view,
+    has the demand 0.
 
     Parameters
     ----------
@@ -65,8 +67,8 @@ def gpu_traits(
     Raises
     ------
     DeviceError
-        The limits of `arch` are not known here. Or the kernels were not compiled for `arch`, or a
-        library computes an operator of a kind that has no assumed kernel.
+        The package does not know the limits of `arch`. Or the kernels were not compiled for `arch`,
+        or a library computes an operator of a kind for which no kernel is assumed.
     """
     traits = operator_traits(program)
     traits = [
@@ -89,14 +91,15 @@ def gpu_traits(
 
 
 def largest_share(launches: Sequence[KernelDemand], arch: str) -> float:
-    """Return the largest share of a multiprocessor that a block of any of the launches takes.
+    """Return the largest fraction of a multiprocessor's resources that a block of a launch takes.
 
-    `share_of_multiprocessor` computes the share of one launch. Without launches the result is 0.
+    `share_of_multiprocessor` computes the fraction for one launch. Without launches the result is
+    0.
 
     Raises
     ------
     DeviceError
-        The limits of `arch` are not known here.
+        The package does not know the limits of `arch`.
     """
     return max((share_of_multiprocessor(launch, arch) for launch in launches), default=0.0)
 
@@ -109,8 +112,8 @@ def launches_of(
     Raises
     ------
     DeviceError
-        The operator's kernel was not compiled for `arch`, or a library computes an operator of a
-        kind that has no assumed kernel.
+        The operator's kernel was not compiled for `arch`, or a library computes the operator and no
+        kernel is assumed for its kind.
     """
     if op.library is not None and op.description is not None:
         return (assumed_demand(op.description, arch),)
@@ -131,13 +134,14 @@ def assumed_demand(op: LibraryOp, arch: str) -> KernelDemand:
     Raises
     ------
     DeviceError
-        The limits of `arch` are not known here, or the kind of operator has no assumed kernel.
+        The package does not know the limits of `arch`, or no kernel is assumed for the operator's
+        kind.
     """
     sizes = op.product_sizes
     if sizes is None:
         raise DeviceError(
-            f"no kernel of a GPU's library is assumed for the kind `{op.op}`; give the operator to "
-            "TVM"
+            f"no library's kernel is assumed for operators of the kind `{op.op}` on a GPU; let "
+            "TVM's kernel run the operator"
         )
     limits = multiprocessor(arch)
     if op.dtype == "float32" and not op.fields().get("allow_tf32"):

@@ -48,9 +48,10 @@ _WHY_MISSING: dict[str, str] = {}
 
 
 def provider_names(device: Device | None = None) -> tuple[str, ...]:
-    """Return the names of all known kernel providers for `device`, or for any device; `tvm` first.
+    """Return the names of all kernel providers for `device`, or for any device if it is None; `tvm`
+    is first.
 
-    A provider in this list may be missing on this machine.
+    The list may contain providers that are missing on this machine.
     """
     return (TVM, *(name for name, lib in _LIBRARIES.items() if device in (None, lib.device)))
 
@@ -61,7 +62,7 @@ def check_provider_names(names: Iterable[str], device: Device) -> None:
     Raises
     ------
     InputError
-        A name is not such a provider; the message names it.
+        A name is not the name of a provider for `device`; the message has this name.
     """
     known = provider_names(device)
     for name in names:
@@ -81,7 +82,7 @@ def available_providers(
 ) -> tuple[str, ...]:
     """Return the `wanted` providers that are available, and log the providers that are missing.
 
-    By default, all known providers for `device` are wanted.
+    If `wanted` is not given, all known providers for `device` are wanted.
 
     Raises
     ------
@@ -114,13 +115,14 @@ def library_version(name: str) -> str | None:
 def library_identity(name: str) -> str | None:
     """Return a text that differs between versions of library `name`, or None if it is missing.
 
-    The call takes only milliseconds, while `library_version` imports tvm_ffi, which imports PyTorch
-    if PyTorch is installed.
+    Calling this function takes only milliseconds. `library_version` takes longer: it imports
+    tvm_ffi, which imports PyTorch if it is installed.
     """
     try:
         return file_identity(_library(name).place.find())
     except OSError:
-        return library_version(name)  # The system's loader may find the file in its own folders.
+        # The path is not known, but the system's loader may find the file in its own folders.
+        return library_version(name)
 
 
 def why_missing(name: str) -> str | None:
@@ -155,7 +157,9 @@ def why_unsupported(name: str, op: LibraryOp) -> str:
 
 
 def blocked_layout(name: str) -> Layout:
-    """The layout of blocked tensors for which library `name`, which is loaded, has fast kernels."""
+    """The layout of blocked tensors for which library `name` has fast kernels. The library must be
+    loaded.
+    """
     return cast(Layout, _library(name).native.blocked_layout(name))
 
 

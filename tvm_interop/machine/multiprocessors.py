@@ -3,15 +3,15 @@
 The rules come from NVIDIA's occupancy calculator (`cuda_occupancy.h` of the CUDA toolkit), which
 the tests compile and compare with this module:
 
-- Threads are held as whole warps of 32.
-- Registers are set aside for each warp, in units of 256. A quarter of the registers belongs to each
-  of the four parts of a multiprocessor, and a warp takes all its registers from one part.
+- A multiprocessor holds threads as whole warps of 32 threads.
+- Registers are set aside for each warp, in units of 256. A multiprocessor has four parts, each with
+  a quarter of the registers, and a warp takes all its registers from one part.
 - Shared memory is set aside for each block, in units of 256 bytes before compute capability 8.0 and
   of 128 bytes since. Since 8.0 CUDA takes 1 KiB of it for itself.
 - A multiprocessor holds at most a certain number of blocks and of warps.
 
-A multiprocessor can be set to have less shared memory and more cache. This module assumes the
-largest setting of shared memory, as for a kernel that asks for it.
+A multiprocessor divides one memory into shared memory and cache, as a setting says. This module
+assumes the setting with the most shared memory, which a kernel can ask for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Multiprocessor:
 
     Attributes
     ----------
-    blocks, warps: the most blocks and warps that it holds at once.
+    blocks, warps: the most blocks and warps that a multiprocessor holds at once.
     shared_bytes: the most shared memory that all its blocks get together.
     block_shared_bytes: the most shared memory that one block may ask for.
     shared_unit: unit of shared memory in bytes.
@@ -62,7 +62,7 @@ def _before_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
 def _since_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
     """Describe a multiprocessor since compute capability 8.0.
 
-    A block may use all shared memory of the multiprocessor but 1 KiB.
+    A block may use all shared memory of the multiprocessor except 1 KiB.
     """
     return Multiprocessor(blocks, warps, shared_kib * _KIB, (shared_kib - 1) * _KIB)
 
@@ -96,10 +96,10 @@ MULTIPROCESSORS: Mapping[str, Multiprocessor] = {
 }
 """The limits by architecture.
 
-The numbers are those of the table "Technical Specifications per Compute Capability" in NVIDIA's
-CUDA C++ Programming Guide: resident blocks, resident warps, and shared memory of a multiprocessor
-and of a block, and registers of both. Architectures before 7.5 are in
-editions before that of CUDA 13. The units of registers and shared memory are those of
+The numbers come from the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA
+C++ Programming Guide: resident blocks, resident warps, and the shared memory and registers of a
+multiprocessor and of a block. For architectures before 7.5 they come from editions of the guide
+before CUDA 13. The units in which registers and shared memory are set aside come from
 `cuda_occupancy.h`."""
 
 
@@ -134,11 +134,11 @@ GPUS: Mapping[str, Gpu] = {
 3080), HIOS (A40) and TOP (Jetson Nano, Jetson TX2, Xavier NX), and the H100 SXM5. `k80` is one of
 the two GPUs of a K80 card.
 
-The number of multiprocessors of each is that of NVIDIA's white paper on its architecture: GK110 and
-GK210 (2014), Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022). The numbers of
-the Jetsons follow from the cores in their data sheets, with 128 cores in a multiprocessor of
-Maxwell and Pascal, and 64 cores in a multiprocessor of Volta. The RTX 2080 SUPER has 3,072 cores,
-64 in each multiprocessor."""
+The numbers of multiprocessors come from NVIDIA's white papers on the architectures: GK110 and
+GK210 (2014), Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022). For the Jetsons
+they are computed from the numbers of cores in the data sheets: a multiprocessor has 128 cores in
+Maxwell and Pascal, and 64 cores in Volta. The RTX 2080 SUPER has 3,072 cores, 64 in each
+multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,9 @@ class Residency:
 
     Attributes
     ----------
-    blocks: blocks that it holds; 0 if the kernel cannot be launched.
-    limited_by: the limiting resource: `blocks`, `threads`, `registers` or `shared memory`. With
-        several such limits, the first in this order.
+    blocks: the number of blocks; 0 if the kernel cannot be launched.
+    limited_by: the resource that limits the number: `blocks`, `threads`, `registers` or `shared
+        memory`. If several limit it equally, the first in this order.
     """
 
     blocks: int
@@ -162,8 +162,7 @@ def multiprocessor(arch: str) -> Multiprocessor:
     Raises
     ------
     DeviceError
-        The limits of this architecture are not known here; the message lists the known
-        architectures.
+        The package does not know the limits of `arch`. The message lists the known architectures.
     """
     found = MULTIPROCESSORS.get(arch)
     if found is None:
@@ -180,7 +179,7 @@ def residency(demand: KernelDemand, arch: str) -> Residency:
     Raises
     ------
     DeviceError
-        The limits of this architecture are not known here.
+        The package does not know the limits of `arch`.
     """
     limits = residency_limits(demand, arch)
     blocks = min(limits.values())
@@ -188,15 +187,16 @@ def residency(demand: KernelDemand, arch: str) -> Residency:
 
 
 def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
-    """The most blocks of a launch that a multiprocessor of `arch` holds, by limiting resource.
+    """For each resource, the most blocks of a launch that fit on a multiprocessor of `arch`.
 
-    The keys are `blocks`, `threads`, `registers` and `shared memory`, in this order. Each number
-    takes only this resource into account. It is 0 if a single block asks for more than there is.
+    The keys are `blocks`, `threads`, `registers` and `shared memory`, in this order. Each number is
+    the limit by one resource alone. It is 0 if a single block needs more of the resource than there
+    is.
 
     Raises
     ------
     DeviceError
-        The limits of this architecture are not known here.
+        The package does not know the limits of `arch`.
     """
     sm = multiprocessor(arch)
     return {
@@ -208,16 +208,16 @@ def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
 
 
 def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
-    """The share of a multiprocessor's threads, registers or shared memory that one block takes.
+    """The fraction of a multiprocessor's threads, registers or shared memory that one block takes.
 
-    The result is the largest of the three shares. It is computed from the resources that the
-    multiprocessor sets aside for the block, which are at least the resources that the block asks
-    for. It is above 1 if the kernel cannot be launched for lack of one of the three resources.
+    The result is the largest of the three fractions. It is computed from what the multiprocessor
+    sets aside for the block, which may be more than the block asks for. It is above 1 if the kernel
+    cannot be launched because one of the three resources does not suffice.
 
     Raises
     ------
     DeviceError
-        The limits of this architecture are not known here.
+        The package does not know the limits of `arch`.
     """
     sm = multiprocessor(arch)
     warps = _warps(demand)
@@ -229,7 +229,7 @@ def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
 
 
 def waves(demand: KernelDemand, gpu: Gpu) -> float:
-    """The blocks of a launch, divided by the blocks that the whole GPU holds at once.
+    """The number of a launch's blocks, divided by the number that the whole GPU holds at once.
 
     If the result is above 1, some blocks wait until others end, even if nothing else runs. The
     result is infinite if the kernel cannot be launched.

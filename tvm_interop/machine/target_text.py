@@ -1,6 +1,6 @@
 """Reads targets in TVM's old notation, such as `llvm -mcpu=skylake-avx512`.
 
-TVM itself reads options only as JSON now.
+TVM itself no longer reads the old notation. It reads options only as JSON.
 """
 
 from __future__ import annotations

@@ -34,23 +34,25 @@ from .store import LatencyStore
 
 _ROUND = 8
 _ROUND_SHARE = 0.01
-"""A round measures `_ROUND` kinds of stages, or this share of all kinds, whichever is more."""
+"""A round measures `_ROUND` kinds of stages, or this fraction of all kinds, whichever is more."""
 _LEAST_SAMPLES = 24
-"""With fewer samples, no predictions are made: the stages to measure are drawn at random."""
+"""With fewer measured stages, no predictions are made: the stages to measure are drawn at
+random.
+"""
 _OPTIMISM = 1.0
 """An optimistic latency is this many standard deviations below the expected latency."""
 _PATIENCE = 3
 _STABLE = 0.01
 """The search ends when the last `_PATIENCE` rounds together made the schedule faster by less than
-this share."""
+this fraction."""
 _EXPECTED_TRANSITIONS = 1_000_000
-"""Largest number of transitions in a search of a large graph by expected latencies."""
+"""The largest number of transitions in a search of a large graph that uses expected latencies."""
 _WINDOW = 100_000
-"""Largest number of transitions in one window around the schedule that a search by expected
-latencies finds."""
+"""The largest number of transitions in one window (a range of neighbouring stages) of a schedule
+that was found by expected latencies."""
 _SPACES = 2
-"""The search ends when it has searched windows around this many schedules in a row and each time
-gained less than `_STABLE`."""
+"""The search ends when this many schedules in a row were searched in windows (ranges of
+neighbouring stages), and each gained less than `_STABLE`."""
 
 
 class Device(Known, Protocol):
@@ -63,7 +65,7 @@ class Device(Known, Protocol):
         """Microseconds of each stage; stages that were not measured before are measured now."""
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure stages once more; returns how many were measured (see `LatencyModel`)."""
+        """Measure stages again, and return how many were measured (see `LatencyModel`)."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Round:
     number: number of the round, from 1.
     measured: stages of several operators that this search has measured so far. Stages that run the
         same kernels count once.
-    unmeasured: stages that nobody has measured yet. Stages that run the same kernels count once.
+    unmeasured: candidate stages that were never measured. Stages that run the same kernels count
+        once.
     best_us: latency of the best schedule that has only measured stages, in microseconds.
     error: error of the predictions for this round's stages, made before the stages were measured.
     samples: number of stages from which the model had learned when it made these predictions.
@@ -135,23 +138,24 @@ class ActiveSearch:
        and the stages of schedules that are nearly as good as the first schedule.
     3. Learn from the measurements.
 
-    So a stage that could change the best schedule is measured before a stage that could not. This
-    is optimism in the face of uncertainty: once a stage is measured, its latency is known, and is
-    no longer too optimistic.
+    In this way, a stage that could change the best schedule is measured before a stage that could
+    not. This principle is called optimism in the face of uncertainty. If an optimistic latency was
+    too small, measuring the stage corrects it.
 
-    The search ends when all stages of the best optimistic schedule are measured, when three rounds
-    together have made the schedule faster by less than 1%, or when a budget is used up. At any time
-    the result is the best schedule that has only measured stages. While the model has few samples,
-    the stages to measure are drawn at random. Such random rounds do not count among the three
-    rounds.
+    The search ends when all stages of the best optimistic schedule are measured, or when three
+    rounds together have made the schedule faster by less than 1%. It also ends when a budget is
+    used up. At any time the result is the best schedule that has only measured stages. While the
+    model has few samples, the stages to measure are drawn at random. Such random rounds do not
+    count among the three rounds.
 
-    Scheduler `ios` searches the graph block by block. If a block exceeds its share of
-    `max_transitions`, it has too many stages to consider all of them. Scheduler `ios` then finds a
-    schedule by its beam search, with expected latencies. The search takes the faster of this
-    schedule and the best schedule known before, and divides it into windows of neighbouring stages.
-    Only stages made of the operators of one window are considered. When further rounds gain
-    nothing, the beam search is repeated with other windows, and with the model, which has learned
-    meanwhile. The search ends when two repetitions in a row have gained less than 1% each.
+    Scheduler `ios` searches the graph block by block. Each block may have a part of
+    `max_transitions`. If it has more transitions, not all of its stages can be considered.
+    Scheduler `ios` then finds a schedule by its beam search, with expected latencies. This search
+    takes the faster of this schedule and the best schedule known before, and divides it into
+    windows of neighbouring stages. Only stages made of the operators of one window are considered.
+    When further rounds gain nothing, the beam search is repeated. It now has better predictions,
+    because the model has learned meanwhile, and other windows. The search ends when two repetitions
+    in a row have gained less than 1% each.
 
     Attributes
     ----------
@@ -175,11 +179,12 @@ class ActiveSearch:
         seed: int = 0,
         on_round: Callable[[Round], object] | None = None,
     ) -> None:
-        """Enumerate the candidate stages.
+        """Enumerate the candidate stages of the search.
 
         Parameters
         ----------
-        device: measures stages. It measures each operator alone now, unless its latency is known.
+        device: measures stages. Each operator whose latency is unknown is measured alone
+            immediately.
         learned: predicts stages.
         max_group_ops, max_groups, endings, streams, max_transitions, parts: as in scheduler `ios`.
         max_measurements: how many stages of several operators may be measured; None for no limit.
@@ -227,8 +232,8 @@ class ActiveSearch:
     def run(self) -> Schedule:
         """Search to the end, and return the schedule of `best()`.
 
-        If anything was measured, the schedule's stages are measured once more. A search prefers
-        stages that were fast by chance, so the sum of the first measurements is too optimistic.
+        If anything was measured, the schedule's stages are measured again at the end. A search
+        prefers stages that were fast by chance, so the sum of the first measurements is too small.
         """
         in_vain = 0
         while True:
@@ -255,7 +260,7 @@ class ActiveSearch:
     def best(self) -> Schedule:
         """The best schedule that has only measured stages.
 
-        This method may be called at any time, even after an interrupt.
+        The method may be called at any time, even after Ctrl-C has interrupted `run`.
         """
         stages, op_us = self._found.stages, self._op_us.tolist()
         if self._wholes is not None:
@@ -286,7 +291,7 @@ class ActiveSearch:
         )
 
     def expected_us(self, stages: StageBatch) -> Floats:
-        """Microseconds of stages of the searched graph, measured or else predicted.
+        """Microseconds of stages of the searched graph: measured if possible, otherwise predicted.
 
         While the model has few samples, the prediction is the latency of the stage's longest
         stream, which is the sum of the latencies of the stream's operators.
@@ -325,16 +330,18 @@ class ActiveSearch:
         return max(_ROUND, int(_ROUND_SHARE * len(self._space.kinds)))
 
     def _space_of(self, search: Any) -> StageSpace:
-        """The stages of a native search. Stages of one operator are measured immediately."""
+        """List the stages of a native search. Stages with a single operator are measured
+        immediately.
+        """
         self._space = StageSpace(search, self._device, self._packed)
         self._take(self._space.of_one_operator)
         return self._space
 
     def _windows(self) -> StageSpace:
-        """The stages made of the operators of one window of a schedule.
+        """All stages whose operators lie in one window of a schedule.
 
-        A window is a range of neighbouring stages. The schedule is the best schedule by expected
-        latencies, or the best schedule of measured stages if that is at least as fast.
+        A window is a range of neighbouring stages. The schedule is the best by expected latencies,
+        or the best with only measured stages if that is at least as fast.
         """
         started = time.perf_counter()
         most = min(self._options.max_transitions, _EXPECTED_TRANSITIONS)
@@ -358,7 +365,7 @@ class ActiveSearch:
         return self._space_of(search)
 
     def _packed(self, stages: StageBatch) -> StageBatch:
-        """The stages with their groups packed onto the search's streams, as they will run."""
+        """The stages as they will run, with their groups packed onto the search's streams."""
         if self._wholes is not None:
             stages = StageBatch.from_stages(self._wholes.parts_of(stages))
         if self._streams is None:
@@ -377,8 +384,8 @@ class ActiveSearch:
         predicted = self._learned.predict(self._space.kinds)
         hoped = self._space.wanted(predicted.optimistic_us(_OPTIMISM), self._round)
         expected = self._space.wanted(predicted.us, 0) if hoped else []
-        # A round measures only the first kinds of the result, so the result alternates between the
-        # kinds wanted by expected and by optimistic latencies.
+        # A round measures only the first kinds of the result. So the result takes kinds in turns
+        # from two lists: by expected latencies and by optimistic latencies.
         both = [i for pair in zip(expected, hoped, strict=False) for i in pair]
         return np.array(list(dict.fromkeys([*both, *expected, *hoped])), dtype=np.intp)
 
@@ -387,20 +394,20 @@ class ActiveSearch:
         return self._measurements_left < 1 or not self._has_time()
 
     def _stands(self) -> bool:
-        """Whether the last `_PATIENCE` rounds together gained less than the share `_STABLE`.
+        """Whether the last `_PATIENCE` rounds together gained less than the fraction `_STABLE`.
 
-        Only rounds that searched the present candidate stages count.
+        Rounds that searched other candidate stages do not count.
         """
         recent = self.rounds[self._first_round :][-_PATIENCE - 1 :]
         if len(recent) <= _PATIENCE or any(r.samples < _LEAST_SAMPLES for r in recent[1:]):
-            return False  # There were too few rounds, or a round drew its stages at random.
+            return False  # The search had too few rounds yet, or a round drew its stages at random.
         return recent[-1].best_us > (1 - _STABLE) * recent[0].best_us
 
     def _has_time(self) -> bool:
         return time.perf_counter() - self._started <= self._time_budget_s
 
     def _take(self, kinds: npt.NDArray[np.intp]) -> Floats:
-        """Measure a stage of each kind, learn from it, and return the microseconds of each kind.
+        """Measure one stage of each kind, learn from it, and return the microseconds of each kind.
 
         Stages that run the same kernels are of one kind.
         """

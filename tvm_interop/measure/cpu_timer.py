@@ -1,4 +1,4 @@
-"""Times stages on this machine's CPU, on the executor that will run them."""
+"""Times stages on this machine's CPU, with the same executor that runs models."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class CpuStageTimer:
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
-        """Do nothing, because this timer has no device to give back."""
+        """Do nothing, because this timer has reserved no device that must be released."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         return measured_by(_runtime, [self._executor(streams) for streams in stages], self._seed)

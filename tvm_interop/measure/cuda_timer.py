@@ -24,14 +24,16 @@ from .stage_operators import StageOperators, tensor_nbytes
 from .stage_timer import Job, Result, Streams
 
 _IN_A_ROW = 4
-"""How often the shorter graph of a short stage runs the stage."""
+"""A short stage is timed by two CUDA graphs. The shorter graph runs the stage this many times."""
 _LONG_US = 100.0
-"""A graph that takes more microseconds than this has the stage once, and the other graph twice."""
+"""If such a graph takes more microseconds than this, the stage is long: its graphs run it once and
+twice."""
 _LEAST_RUNS = 3
-"""How often each graph runs before the first latency, so that one run that was held up does not
-count. If fewer latencies were asked for, the other runs serve for later latencies."""
+"""How often each graph runs before the first latency is computed, so that one delayed run does no
+harm. If fewer latencies were asked for, later latencies use the other runs."""
 _LEAST_S = 1e-9
-"""The least latency in seconds. The difference of two times may be 0 or less."""
+"""The least latency in seconds. A limit is needed because the difference of two times may be 0 or
+less."""
 
 
 @dataclass
@@ -46,7 +48,7 @@ class _Chain:
     long: _cuda.CudaExecutor
     short_s: list[float] = field(default_factory=list)
     unused_s: list[float] = field(default_factory=list)
-    """Runs of the longer graph that gave no latency yet, in seconds."""
+    """Times in seconds of those runs of the longer graph from which no latency was computed yet."""
 
     def missing(self, repeats: int) -> int:
         """How often both graphs must run before `latencies_s` can give `repeats` latencies."""
@@ -60,8 +62,8 @@ class _Chain:
     def latencies_s(self, repeats: int) -> list[float]:
         """One latency of the stage, in seconds, from each of `repeats` runs of the longer graph.
 
-        Each run of the longer graph is used once. The subtracted time of the shorter graph is the
-        median of all its runs so far, because other work may have delayed a single run.
+        Each run of the longer graph is used once. Subtracted from it is the median time of all runs
+        of the shorter graph so far, because other work may have delayed a single run.
         """
         long_s, self.unused_s = self.unused_s[:repeats], self.unused_s[repeats:]
         base_s = float(np.median(undisturbed(self.short_s)))
@@ -71,11 +73,11 @@ class _Chain:
 class CudaStageTimer:
     """Runs stages on GPU 0.
 
-    A stage's latency is the time that it adds to a CUDA graph. One graph has the stage `_IN_A_ROW`
-    times in a row, and another has it twice as often. CUDA events before and after a graph give its
-    time. The difference of the two times, divided by `_IN_A_ROW`, leaves out the time to begin a
-    graph, which is longer than many operators take. The latency includes the gap between two
-    operators.
+    A stage's latency is the time that the stage adds to a CUDA graph. One graph runs the stage
+    `_IN_A_ROW` times in a row, and another graph runs it twice as often. CUDA events before and
+    after a graph give its time. The latency is the difference of the two times, divided by
+    `_IN_A_ROW`. It does not include the time to begin a graph, which is longer than many operators
+    take. It includes the gap between two operators.
 
     Each repetition finds the stage's data in the L2 cache. So operators that are limited by memory
     seem faster than they are in a model, where they run after other operators.
@@ -106,7 +108,7 @@ class CudaStageTimer:
         """
         self.setting = Setting(
             device=_cuda.describe_device(0),
-            driver="",  # The device's description includes it.
+            driver="",  # The device's description includes the driver's version.
             cores=0,
             tvm_version=tvm.__version__,
             streams=streams,
@@ -126,8 +128,8 @@ class CudaStageTimer:
     def why_not(self, op: int) -> str:
         """Why the library of operator `op` has no kernel for this GPU; "" if it has one.
 
-        To learn this, the library is asked to prepare the kernel. A kernel that cannot be part of a
-        CUDA graph does not count.
+        To find out whether it has a kernel, the library is asked to prepare one. A kernel that
+        cannot be part of a CUDA graph does not count.
         """
         try:
             self._executor([[op]], 1)
@@ -151,7 +153,7 @@ class CudaStageTimer:
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
-        """Do nothing, because this timer has no device to give back."""
+        """Do nothing, because this timer has reserved no device that must be released."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         chains = [self._chain(streams) for streams in stages]
@@ -162,8 +164,8 @@ class CudaStageTimer:
             times = max((chain.missing(repeats) for chain in chosen), default=0)
             if times > 0:
                 both = [graph for chain in chosen for graph in (chain.short, chain.long)]
-                # No untimed runs come first: a cold cache delays both graphs of a stage equally,
-                # and the difference of their times leaves the delay out.
+                # No untimed runs come first. A cold cache delays both graphs of a stage equally, so
+                # the difference of their times does not include the delay.
                 runs = _cuda.measure_interleaved(both, 0, times, next(seeds))
                 for chain, short, long in zip(chosen, runs[::2], runs[1::2], strict=True):
                     chain.add(short, long)
@@ -172,10 +174,10 @@ class CudaStageTimer:
         return measure
 
     def _chain(self, streams: Streams) -> _Chain:
-        """The graphs of a stage.
+        """Make the two CUDA graphs that time a stage.
 
-        In the graphs of a long stage, the stage is repeated less often, because the time to begin a
-        graph is small beside its latency.
+        The graphs of a long stage repeat it less often, because the time to begin a graph is small
+        in comparison with the stage's latency.
         """
         once = self._executor(streams, 1)
         us = _cuda.time(once, 1) * 1e6
@@ -199,7 +201,9 @@ class CudaStageTimer:
 
 
 class _Arena:
-    """The memory of all tensors of a timer: one block, allocated with the first tensor."""
+    """The memory of all tensors of a timer. It is one block, which is allocated for the first
+    tensor.
+    """
 
     def __init__(self, streams: _cuda.CudaStreams, program: Program) -> None:
         self._streams, self._end = streams, 0
@@ -208,7 +212,8 @@ class _Arena:
     def __call__(self, array: np.ndarray) -> Any:
         """Return a new tensor on the GPU with the numbers of `array`.
 
-        The host does not wait for the GPU: the numbers are copied before all later runs.
+        The host does not wait for the GPU. The GPU copies the numbers before it runs any later
+            work.
         """
         tensor = _cuda.tensor_within(self._block, self._end, array.shape, str(array.dtype))
         self._end += aligned_nbytes(array.nbytes)

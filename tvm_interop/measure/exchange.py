@@ -1,7 +1,7 @@
 """Exports and imports the latency database as JSON lines, one workload or record on each line.
 
-Workloads come before the records that refer to them. TVM's meta_schedule JSONDatabase keeps
-workloads and records in two separate files.
+Workloads come before the records that refer to them. (TVM's meta_schedule JSONDatabase instead
+keeps workloads and records in two separate files.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .store import LatencyStore
 class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["tvm_interop.latencies"]
     version: Literal[1, 2]
-    """Records of version 1 have no spread."""
+    """Exported lines of version 1 are read too; their records have no spread."""
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -45,7 +45,7 @@ def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tupl
 
     Returns
     -------
-    The number of records that were added, and the number of records in the lines.
+    The number of records that were added, and the number of all records in the lines.
 
     Raises
     ------

@@ -35,7 +35,7 @@ _LOOK_S = 1.0
 _CLOSE_S = 5.0
 
 _Jobs = queue.SimpleQueue["Job[Any] | None"]
-"""Queue of jobs that no server works on yet. None tells a server to stop."""
+"""A queue of jobs that no server works on yet. An entry None tells a server to stop."""
 
 
 def farm_timer(
@@ -114,7 +114,7 @@ class FarmStageTimer:
     def __init__(
         self, served: Sequence[ServedProgram], setting: Setting, answer_s: float = _ANSWER_S
     ) -> None:
-        """Use the servers of `served`. Each server holds the program whose stages it runs.
+        """Use the servers of `served`. Each server has a copy of the program whose stages it runs.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class FarmStageTimer:
         return len(self._servers)
 
     def close(self) -> None:
-        """Give the servers back to the tracker."""
+        """Release the servers, so that the tracker can lend them to others."""
         leaving, self._servers = self._servers, []
         for server in leaving:
             server.close()
@@ -140,7 +140,7 @@ class FarmStageTimer:
         return ""
 
     def implementation(self, op: int) -> str:
-        """Return "", which stands for a kernel of TVM: servers run only such kernels."""
+        """Return "", which means that the kernel is TVM's. Servers run only kernels of TVM."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
@@ -184,7 +184,9 @@ class FarmStageTimer:
                 self._give_up(server, server.job, why, waiting)
 
     def _give_up(self, server: _Server, job: Job[Any] | None, why: str, waiting: _Jobs) -> None:
-        """Go on without the server, and queue its job again; DeviceError if no server is left."""
+        """Continue without the server, and queue its job again. Raise DeviceError if no server is
+        left.
+        """
         _LOG.warning("a server %s; it is given up", why)
         self._servers.remove(server)
         if not self._servers:
@@ -203,14 +205,14 @@ class _Answer:
 
 
 class _Server:
-    """A session on one server, which holds the program whose stages are timed.
+    """A session on one server, which has a copy of the program whose stages are timed.
 
-    Nothing can stop a call of TVM's RPC that gets no answer. So the session of a server that is
-    given up is abandoned, together with the thread that waits for the answer.
+    A call of TVM's RPC that gets no answer cannot be stopped. So if a server is given up, its
+    session is left as it is, together with the thread that waits for the answer.
 
     Attributes
     ----------
-    job: the job that the server does, or did last.
+    job: the job that the server does now, or the last job that it did.
     """
 
     def __init__(self, program: ServedProgram) -> None:
@@ -224,7 +226,7 @@ class _Server:
         return 0.0 if since_s is None else time.monotonic() - since_s
 
     def work(self, waiting: _Jobs, answers: queue.SimpleQueue[_Answer]) -> None:
-        """Do job after job until told to stop, or until a job fails."""
+        """Do one job after the other, until a job is None or fails."""
         while (job := waiting.get()) is not None:
             self.job = job
             try:
@@ -237,7 +239,7 @@ class _Server:
             answers.put(_Answer(self, job, found))
 
     def close(self) -> None:
-        """End the session in a thread of its own, because the server may never answer."""
+        """End the session in a separate thread, because the server may never answer."""
         ending = threading.Thread(target=self._drop, daemon=True)
         ending.start()
         ending.join(_CLOSE_S)
@@ -258,7 +260,9 @@ class _Server:
 
 
 def _described(program: Program) -> dict[str, Any]:
-    """The arguments that describe a program to `ServedProgram`; each tensor has its own memory."""
+    """The arguments from which `ServedProgram` makes the program; each tensor has its own
+    memory.
+    """
     return {
         "buffers": [value.nbytes for value in program.values],
         "values": [

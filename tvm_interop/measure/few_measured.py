@@ -24,11 +24,11 @@ from .store import LatencyStore
 LEAST_SAMPLES = 24
 """The least number of stages to learn from.
 
-With fewer, a stage is predicted to take as long as its longest group.
+With fewer measured stages, a stage is predicted to take as long as its longest group.
 """
 _NEVER_FREE = 1.001
-"""A predicted stage takes at least this many times as long as its longest group. So no scheduler
-assumes that operators do not slow each other down before they are measured together."""
+"""A predicted stage takes at least this many times as long as its longest group. Until operators
+are measured together, schedulers must assume that the operators slow each other down."""
 
 
 class Device(Known, Protocol):
@@ -38,27 +38,27 @@ class Device(Known, Protocol):
         """Microseconds of each stage; stages that were not measured before are measured now."""
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure stages once more; returns how many were measured (see `LatencyModel`)."""
+        """Measure stages again, and return how many were measured (see `LatencyModel`)."""
 
 
 class FewMeasured(LatencyModel):
-    """Answers with a measured latency where one is known, and with a prediction otherwise.
+    """Gives the measured latency of a stage if there is one, and a predicted latency otherwise.
 
     Until a scheduler asks for a stage of several operators, the latency of each single operator is
     predicted from the operator's work. At the first stage of several operators, all operators are
-    measured. A stage is then predicted as a multiple of the time of its longest group, and the time
-    of a group is the sum of the latencies of its operators.
+    measured. A stage is then predicted as a multiple of the time of its longest group. A group
+    takes the sum of its operators' latencies.
 
     Attributes
     ----------
     optimism: how many standard deviations are subtracted from the expected latency of an unmeasured
         stage of several operators.
     was_asked: whether a scheduler has asked for any latency.
-    asked: unmeasured stages of several operators, by key. A scheduler has asked for these stages
-        while the model had too few samples to predict them. Stages that run the same kernels are of
-        one kind, and `asked` holds one stage of each kind.
-    measured: number of kinds of stages of several operators that were measured.
-    operators_measured: number of kinds of single operators that were measured.
+    asked: unmeasured stages of several operators, by key, that a scheduler has asked for while too
+        few stages were measured to predict their latencies. Stages that run the same kernels are of
+        one kind, and `asked` has one stage of each kind.
+    measured: the number of measured stages of several operators; stages of one kind count once.
+    operators_measured: the number of measured single operators; operators of one kind count once.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class FewMeasured(LatencyModel):
 
         Parameters
         ----------
-        workloads: what each operator computes.
+        workloads: the workload of each operator, which describes what it computes.
         setting: the device, and the numbers of streams and threads with which stages run.
         parts: the ids of the parts of each divided operator.
         transfers: microseconds of a copy between GPUs, by edge; None if they are not known.
@@ -104,7 +104,7 @@ class FewMeasured(LatencyModel):
         self._keys = device.keys(self._alone)
 
     def learn_from(self, records: Sequence[Record], workloads: Mapping[str, Workload]) -> None:
-        """Learn from a database's records of any models, as far as `samples_of` can use them."""
+        """Learn from the records of a database, of any models, that `samples_of` can use."""
         own = set(self._keys)
         self._records = records, workloads
         self.operators.observe_records([r for r in records if r.key not in own], workloads)
@@ -126,15 +126,18 @@ class FewMeasured(LatencyModel):
         return self._stages is not None
 
     def op(self, op: int) -> float:
-        """Microseconds that the single operator `op` takes, measured or else predicted."""
+        """Microseconds that operator `op` takes alone: measured if possible, otherwise
+        predicted.
+        """
         self.was_asked = True
         return float(self.op_us()[0][op])
 
     def op_us(self) -> tuple[Floats, Floats]:
-        """Microseconds of each single operator, and the standard deviation of their logarithm.
+        """Return the microseconds of each operator alone, and the standard deviation of each
+        logarithm.
 
-        A measured operator has a standard deviation of 0. While there are no measurements to learn
-        from, each operator counts as 1 us with an infinite deviation.
+        A measured operator has a standard deviation of 0. As long as there are no measurements to
+        learn from, each operator has the latency 1 us and an infinite deviation.
         """
         if self._op_us is None:
             known_us = self._known_us
@@ -147,11 +150,13 @@ class FewMeasured(LatencyModel):
         return self._op_us
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of the stage, measured or else predicted."""
+        """Microseconds of the stage: measured if possible, otherwise predicted."""
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
-        """Microseconds of each stage, measured or else predicted, shape (len(stages),)."""
+        """Microseconds of each stage, measured if possible, otherwise predicted; shape
+        (len(stages),).
+        """
         self.was_asked = True
         batch = StageBatch.from_stages(stages)
         if (batch.num_ops == 1).all():
@@ -189,7 +194,7 @@ class FewMeasured(LatencyModel):
         return self._transfers[u, v]
 
     def measure_operators(self, ops: Sequence[int]) -> None:
-        """Measure each of the operators by itself, and learn from the newly measured operators."""
+        """Measure each operator alone, and learn from the operators that were not known before."""
         unknown = np.isnan(self._known_us)
         new = [op for op in ops if unknown[op]]
         self._device.stages([self._alone[op] for op in ops])
@@ -197,7 +202,7 @@ class FewMeasured(LatencyModel):
         self._learn_operators(new)
 
     def measure(self, stages: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Floats]:
-        """Measure `stages` and learn from them. Each stage is unknown and has several operators.
+        """Measure `stages` and learn from them. Each must be unmeasured and have several operators.
 
         Returns
         -------
@@ -215,17 +220,20 @@ class FewMeasured(LatencyModel):
         return predicted_us, measured_us[: len(predicted_us)]
 
     def settle(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure once more the stages that a search has chosen; returns how many were measured.
+        """Measure again the stages that a search has chosen, and return how many were measured.
 
-        This model has no `measure_again`, because a search runs its scheduler several times, and
-        only the last choice counts.
+        The method is not named `measure_again`, because a method of that name is called after each
+        run of a scheduler. A search runs its scheduler several times, and only the stages of the
+        last choice should be measured again.
         """
         return self._device.measure_again(stages)
 
     def unmeasured(
         self, stages: Sequence[Sequence[Sequence[int]]]
     ) -> list[tuple[tuple[int, ...], ...]]:
-        """The stages of several operators that nobody has measured, one of each kind."""
+        """The stages among `stages` that have several operators and are not measured, one of each
+        kind.
+        """
         several = [groups for groups in stages if sum(map(len, groups)) > 1]
         if not several:
             return []
@@ -256,7 +264,7 @@ class FewMeasured(LatencyModel):
     def _learned_stages(self) -> LearnedLatency:
         """The model that predicts stages. The first call measures all operators.
 
-        An operator that is divided into parts is measured both in parts and as a whole.
+        If an operator is divided into parts, its parts are measured alone and as one stage.
         """
         if self._stages is None:
             self.measure_operators(range(self.num_ops))
@@ -278,7 +286,7 @@ def few_measured(
     transfers: Mapping[tuple[int, int], float] | None = None,
     seed: int = 0,
 ) -> FewMeasured:
-    """A model that measures with `latency`, and has learned from the records in `store`.
+    """Make a model that measures by `latency` and has learned from the records in `store`.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Runs any scheduler with few measurements, because the latencies of most stages are predicted.
 
-`active.py` does the same for the scheduler IOS only, and knows which stages decide among IOS's
-schedules. In this module, a scheduler may be any function. It is called repeatedly, and the stages
+The module `active.py` does the same for IOS alone, and knows which stages decide between IOS's
+schedules. In this module a scheduler may be any function. It is called repeatedly, and the stages
 that it chose are measured.
 """
 
@@ -23,16 +23,18 @@ from .few_measured import LEAST_SAMPLES, FewMeasured
 _ROUND = 8
 """Number of kinds of operators that are measured in a round."""
 _UNSURE = 0.05
-"""Operators are measured until the uncertainty of the others is at most this share.
+"""Operators are measured until the relative uncertainty of the unmeasured operators is at most
+this.
 
-To compute the uncertainty, their latencies are multiplied by their standard deviations and added
-up. The sum is divided by the sum of all latencies.
+This uncertainty is the sum of the unmeasured operators' latencies times their standard deviations,
+divided by the sum of all operators' latencies.
 """
 _OPTIMISM = 1.0
-"""The prediction for a stage is its expected latency less this many standard deviations."""
+"""The optimistic prediction for a stage is its expected latency minus this many standard
+deviations."""
 _PATIENCE = 3
-"""The search ends after this many rounds in a row that made the best schedule faster by less than
-`_STABLE` in all."""
+"""The search ends when this many rounds in a row together made the best schedule faster by less
+than the fraction `_STABLE`."""
 _STABLE = 0.01
 
 Run = Callable[[FewMeasured], Schedule]
@@ -73,11 +75,11 @@ def search_with_few(
     A scheduler such as `multi-gpu` asks for the latencies of stages of several operators, and gets
     optimistic predictions. Each round runs the scheduler and measures the stages of the new
     schedule. The rounds end when all stages of a new schedule are measured already. So a stage
-    whose prediction is too good is measured before it becomes part of the result. While there are
-    too few samples to predict from, a round measures stages drawn at random from all stages that
-    the scheduler asked for. The search also ends after three rounds that gained less than 1% in
-    all, or when a limit is reached. The result is the best schedule that has only measured stages.
-    If there is no such schedule, the result is a schedule by expected latencies.
+    whose prediction is too optimistic is measured before it becomes part of the result. As long as
+    too few stages are measured for predictions, a round draws the stages to measure at random from
+    those that the scheduler asked for. The search also ends when three rounds together gained less
+    than 1%, or when a limit is reached. The result is the best schedule that has only measured
+    stages. If there is no such schedule, the result is a schedule by expected latencies.
 
     Parameters
     ----------
@@ -86,9 +88,10 @@ def search_with_few(
 
     Returns
     -------
-    The schedule. Its stages were measured once more, because a search prefers stages that were fast
-    by chance. `stats` holds `stages_measured`, `operators_measured`, `operators_in_all` (both count
-    kinds), `rounds`, and `mape` and `spearman`, the error of the last round's predictions.
+    The schedule. Its stages were measured again at the end, because a search prefers stages that
+    were fast by chance. Its `stats` has `stages_measured`, `operators_measured`, `operators_in_all`
+    (operators of the same kind count once), `rounds`, and `mape` and `spearman`, the error of the
+    last round's predictions.
     """
     return _Search(run, graph, few, limits or Limits(), seed).found()
 
@@ -116,8 +119,8 @@ class _Search:
         few.optimism = _OPTIMISM
         made = self._run(few)
         if few.is_priced_by_stages and few.operators_measured:
-            # The first run began with predicted latencies of operators. All operators are measured
-            # by now, so the scheduler runs again.
+            # The first run of the scheduler began with predicted latencies of operators. By now all
+            # operators are measured, so the scheduler runs again.
             made = self._run(few)
         made = self._by_stages(made) if few.is_priced_by_stages else self._by_operators(made)
         again = 0
@@ -214,7 +217,7 @@ class _Search:
         return [asked[int(i)] for i in draw.permutation(len(asked))[:count]]
 
     def _keep(self, made: Schedule) -> None:
-        """Remember a schedule of measured stages if it is the best so far."""
+        """Keep a schedule that has only measured stages if it is the best so far."""
         us = made.simulate(self._graph, self._few)
         if us < self._best_us:
             self._best, self._best_us = replace(made, makespan=us), us

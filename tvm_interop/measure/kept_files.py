@@ -1,4 +1,4 @@
-"""Results that take long to make, kept in files beside the database of latencies."""
+"""Keeps results that take long to compute, in files beside the database of latencies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ENVIRONMENT = "TVM_INTEROP_KEPT"
 _DIGEST_BYTES = 32
 _SUFFIX = ".kept"
 _VERSION = 2
-"""Version of the files' contents. Files of another version are no longer found. They are removed
-once all files together exceed the limit."""
+"""Version of the files' contents. Files of another version are not found. They are removed later,
+when all files together exceed the size limit."""
 MAX_BYTES = 1 << 30
 """The largest total size of all files, in bytes, unless another limit is given."""
 
@@ -27,9 +27,9 @@ class KeptFiles:
     """Keeps bytes by key, in a folder that several processes may share.
 
     A file appears whole or not at all. It begins with a SHA-256 digest of its key and its data. A
-    damaged file does not match its digest: it counts as missing, and is removed. Above the limit,
-    the files that were not used for the longest time are removed. If the folder cannot be written
-    to, nothing is kept and a warning is logged.
+    damaged file does not match its digest, so it counts as missing, and is removed. If all files
+    together exceed the size limit, the files that were not used for the longest time are removed.
+    If the folder cannot be written to, nothing is kept and a warning is logged.
 
     Files may hold machine code, so anybody who can write to a file could run code as you. The
     folder is therefore made for its owner alone. A folder that belongs to another user, or that
@@ -50,7 +50,8 @@ class KeptFiles:
         self._fresh = fresh
         self.folder = Path(folder)
         self._max_bytes = max_bytes
-        self._is_trusted: bool | None = None  # None before the first check.
+        # Whether the folder may be used; None until it is checked for the first time.
+        self._is_trusted: bool | None = None
 
     def get(self, kind: str, key: str) -> bytes | None:
         """The data kept under `key`; None if nothing is kept there, or if the file is damaged."""
@@ -58,7 +59,8 @@ class KeptFiles:
         if self._fresh or not self._may_be_used():
             return None
         try:
-            # Check the owner of the open file, because another file may take its path at any time.
+            # Check the owner of the open file, not of its path, because another file may get this
+            # path at any time.
             with path.open("rb") as file:
                 reason = why_not_own(os.fstat(file.fileno()))
                 content = file.read() if reason is None else b""
@@ -73,7 +75,8 @@ class KeptFiles:
             self._remove(path)
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # Recently used files are removed last.
+            # Set the time of last use, because recently used files are removed last.
+            os.utime(path)
         return data
 
     def put(self, kind: str, key: str, data: bytes) -> None:
@@ -82,7 +85,8 @@ class KeptFiles:
             return
         try:
             make_own_folder(self.folder)
-            if not self._may_be_used():  # Another user may have made the folder.
+            # Check the folder again, because another user may have made it.
+            if not self._may_be_used():
                 return
             with replacing(self._path(kind, key)) as temporary:
                 Path(temporary).write_bytes(_digest(kind, key, data) + data)
@@ -96,7 +100,7 @@ class KeptFiles:
         return sum(size for _, size, _ in self._files())
 
     def clear(self) -> int:
-        """Remove all files; returns how many were removed."""
+        """Remove all files, and return how many were removed."""
         return sum(self._remove(path) for _, _, path in self._files())
 
     def _may_be_used(self) -> bool:
@@ -104,7 +108,8 @@ class KeptFiles:
             is_there = self.folder.exists()
             reason = why_not_trusted(self.folder)
             if reason is None and not is_there:
-                return True  # Check the folder again later: another user may make it.
+                # The folder does not exist. Check it again later, because another user may make it.
+                return True
             self._is_trusted = reason is None
             if reason is not None:
                 _LOG.warning(
@@ -147,15 +152,17 @@ class KeptFiles:
 
 
 def _digest(kind: str, key: str, data: bytes) -> bytes:
-    """A digest of key and data, so that a file with another file's name does not match."""
+    """A digest of key and data. It includes the key, so that a file that was renamed does not
+    match.
+    """
     return hashlib.sha256(b"\0".join([kind.encode(), key.encode(), data])).digest()
 
 
 def kept_beside(latency_db: str | os.PathLike[str] | None, fresh: bool = False) -> KeptFiles | None:
     """The files kept beside a latency database, in a folder of the same name with `.kept` added.
 
-    The result is None if the database is in memory. The environment variable `TVM_INTEROP_KEPT`
-    names another folder. If the variable is empty, nothing is kept and the result is None.
+    The environment variable `TVM_INTEROP_KEPT` can name another folder. Return None if the variable
+    is empty, which means that nothing is kept, or if the database is in memory.
     """
     override = os.environ.get(_ENVIRONMENT)
     if override is not None:

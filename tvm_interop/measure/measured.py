@@ -23,31 +23,34 @@ from .store import LatencyStore
 from .workloads import describe_workload, workload_hash
 
 _FAR_SLOWER = 3.0
-"""An operator is far slower than a given latency if one run takes this many times as long."""
+"""An operator counts as far slower than a given latency if one run takes this many times as
+long.
+"""
 _SURE = 0.005
-"""A latency is not measured again if its standard error is at most this share of the latency."""
+"""A latency is not measured again if its standard error is at most this fraction of the latency."""
 _HELD_UP = 1.5
-"""A stage that takes this many times as long as its longest group alone is measured once more.
+"""A stage that takes this many times as long as its longest group alone is measured a second time.
 
 The system may have run two streams on one core during the whole first measurement.
 """
 _SIDE_BY_SIDE = 1.25
 """A stage that takes at most this many times as long as its longest group runs well side by side. A
-later run of it shows whether the machine still gives each stream a core of its own."""
+later run of such a stage shows whether the machine still gives each stream its own core."""
 _WITNESS_US = 100.0
-"""A single run of a stage that is shorter than this does not show whether a core is shared."""
+"""Only a stage of at least this many microseconds shows in a single run whether two streams share a
+core."""
 _LOOK_EVERY_S = 0.25
 _WAIT_AT_MOST_S = 5.0
-"""The time that one model may spend in all on waiting until each stream has a core. On a virtual
-machine of two cores, a stream had to wait 0.1 to 2 seconds for a core of its own (`python -m
-benchmarks.shared_cores`). Beside another program, which may have a core for hours, waiting does not
-help."""
+"""The total time in seconds that measurements of one model may wait until each stream has its own
+core. On a virtual machine of two cores, a stream waited 0.1 to 2 seconds for its own core (`python
+-m benchmarks.shared_cores`). Longer waits do not help, because another program may use a core for
+hours."""
 _BUSY_US = 200.0
-"""The approximate time, in microseconds, that streams run to measure the cost of a wait between
-them."""
+"""The approximate time, in microseconds, that streams run to measure how long a wait between them
+takes."""
 
 _IN_A_HURRY = 8
-"""The most stages in one job if the time is limited. The clock is looked at between jobs."""
+"""The most stages in one job if the time is limited. The clock is read only between jobs."""
 
 Programs = dict[str, Streams]
 """For each stage, by key: the operators of each stream."""
@@ -56,7 +59,8 @@ Programs = dict[str, Streams]
 class Progress(Protocol):
     """Report that `stages_done` of `stages_total` stages are measured.
 
-    An optional method `say` gets a text that describes the current step (see `tell`).
+    The object may also have a method `say`, which is called with a text that describes the current
+    step (see `tell`).
     """
 
     def __call__(self, stages_done: int, stages_total: int) -> None: ...
@@ -70,10 +74,10 @@ def tell(progress: Progress | None, what: str) -> None:
 
 
 def counter(progress: Progress | None) -> Progress | None:
-    """`progress` if it can count other things than stages, such as kernels; otherwise None.
+    """Return `progress` if it can count other things than stages, such as kernels; otherwise None.
 
-    `progress` can count them if it has the method `say`, which tells users which things are counted
-    (see `tell`). Without this method, users would think that the counted things are stages.
+    `progress` can do so if it has the method `say`, which tells users what is counted (see `tell`).
+    Without this method, users would think that stages are counted.
     """
     return progress if hasattr(progress, "say") else None
 
@@ -87,14 +91,15 @@ class MeasuredLatency(LatencyModel):
     before it. Without the untimed run, larger operators could empty the caches just before a single
     operator is timed. The operator could then seem slower than a stage that contains it.
 
-    The latency is the median of 5 to 30 runs, without runs that other programs held up (see
+    The latency is the median of 5 to 30 runs. Runs that other programs delayed do not count (see
     `undisturbed`). Long stages run less often, and so do stages whose runs agree. A first
     measurement need not be exact (`QUICK`). `measure_again` measures more exactly (`THOROUGH`). The
-    latency of an empty stage is measured too, and is subtracted, because a model pays for starting
-    a run only once. On a GPU, `CudaStageTimer` also leaves out the time to begin a CUDA graph.
+    latency of an empty stage is subtracted. It is the time to start a run, which a model needs only
+    once, not for each stage. On a GPU, `CudaStageTimer` also leaves out the time to begin a CUDA
+    graph.
 
-    Stages of the same kernels on the same shapes share one measurement. Such stages share the
-    measurement within a model, between models and, through the store, between processes.
+    Stages of the same kernels on the same shapes are measured only once, even if they are in
+    different models. Through the database, other processes use the measurement too.
 
     Attributes
     ----------
@@ -120,7 +125,7 @@ class MeasuredLatency(LatencyModel):
 
         Parameters
         ----------
-        kernel_hashes: a hash of the code and shapes of each kernel of TVM, by name.
+        kernel_hashes: for each of TVM's kernels, by name, a hash of its code and shapes.
         timer: runs stages of `program`.
         parallel_kernels: whether kernels divide their loops over a team of threads.
         store: where latencies are kept; with None, they are kept in memory only.
@@ -147,7 +152,7 @@ class MeasuredLatency(LatencyModel):
         self._wait_left_s = _WAIT_AT_MOST_S
 
     def close(self) -> None:
-        """Give back the devices that the timer took."""
+        """Release the devices that the timer has reserved."""
         self.timer.close()
 
     def op(self, op: int) -> float:
@@ -162,34 +167,34 @@ class MeasuredLatency(LatencyModel):
     def has_only_reference(self, op: int) -> bool:
         """Whether the library of operator `op` has only its reference implementation for it.
 
-        Such an implementation computes one number after the other, without vectors. It takes up to
-        a thousand times as long as other kernels, so it need not be measured. The library is not
+        A reference implementation computes one number after the other, without vectors. It takes up
+        to a thousand times as long as other kernels, so it need not be measured. The library is not
         asked about an operator that was measured before, because its latency is known.
         """
         if not np.isnan(self.known([[[op]]])[0]):
             return False
         (key,) = self.keys([[[op]]])
         if key not in self._only_reference:
-            # To choose an implementation, the library packs the operator's weights. That takes
-            # time, so the library is asked only once about equal operators.
+            # To name its implementation, the library must prepare the kernel, which packs the
+            # operator's weights. That takes time, so the library is asked only once about equal
+            # operators.
             self._only_reference[key] = self.timer.implementation(op).startswith("ref")
         return self._only_reference[key]
 
     def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
-        """The operators of `ops` that are not far slower than their bounds.
+        """Return those of the operators `ops` that are not far slower than a bound.
 
-        `than_us` holds a bound for each operator, in microseconds.
+        `than_us` has a bound for each operator, in microseconds.
 
-        Each operator first runs once, unless its latency is known already. If an operator is far
-        slower than its bound in this run, it runs once more, because another program may have had
-        the core. An operator that is far slower in both runs need not be measured further. The
-        shorter of the two runs is stored. Later calls look it up first, so that they give the same
-        answer.
+        Each operator whose latency is unknown runs once. If it is far slower than its bound, it
+        runs once more, because another program may have used the core. An operator that is far
+        slower in both runs need not be measured further. The shorter of the two times is stored, so
+        that later calls give the same answer.
         """
         return [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
 
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
-        """Whether each operator takes longer than its bound in `than_us`, in microseconds.
+        """Whether each operator takes longer than its bound in `than_us` (in microseconds).
 
         Only the operators that `near` returns are measured exactly, all in one call. The other
         operators take longer than their bounds.
@@ -212,7 +217,7 @@ class MeasuredLatency(LatencyModel):
         return known.get(rough_key, 0.0) > _FAR_SLOWER * than_us
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds that a stage takes whose groups of operators are `groups`."""
+        """Microseconds that the stage with the groups of operators `groups` takes."""
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
@@ -234,7 +239,8 @@ class MeasuredLatency(LatencyModel):
         held_up = {k: p for k, p in unknown.items() if self._side_by_side(k, p) > _HELD_UP}
         self._find_witness({k: p for k, p in unknown.items() if k not in held_up})
         if held_up:
-            with contextlib.suppress(OutOfTimeError):  # The first measurements stand.
+            # If there is no time to measure again, the first measurements are used.
+            with contextlib.suppress(OutOfTimeError):
                 self._wait_for_cores()
                 self._measure(held_up, shorter=True)
         return np.array([self._known[k] for k in keys])
@@ -265,10 +271,10 @@ class MeasuredLatency(LatencyModel):
     def _wait_for_cores(self) -> None:
         """Wait, for a limited time, until this machine's virtual cores run on separate cores again.
 
-        The host of a virtual machine sometimes runs two virtual cores on one core. Everything that
-        runs side by side then takes twice as long. The virtual machine's own counters do not show
-        this: both threads run all the time, each at half its speed. So this method times a stage
-        that ran well side by side before, until the stage is fast again.
+        The host of a virtual machine sometimes runs two virtual cores on one core. Work that runs
+        side by side then takes twice as long. The virtual machine's own counters do not show this,
+        because both threads seem to run all the time. So this method repeatedly times a stage that
+        ran well side by side before, until the stage is fast again.
         """
         if self._witness is None:
             return
@@ -282,12 +288,13 @@ class MeasuredLatency(LatencyModel):
         self._wait_left_s -= time.monotonic() - began
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure stages again (see `LatencyModel.measure_again`); returns how many were measured.
+        """Measure stages again, and return how many were measured (see
+        `LatencyModel.measure_again`).
 
-        A stage is left out if its median is already known to half a percent, from many runs that
-        agree: such a stage does not seem fast by chance. The database keeps the estimate from all
-        runs of a stage. From now on this latency model answers with the latency from the new runs
-        only. When the time budget is spent, the remaining stages are left out.
+        A stage is left out if many runs agree, so that its median is known to half a percent: such
+        a stage does not seem fast by chance. The database keeps an estimate from all runs of a
+        stage. This latency model uses the new runs only from now on. When the time budget is spent,
+        the remaining stages are left out.
         """
         programs = [self._on_streams(groups) for groups in stages]
         by_key = {self._key(streams): streams for streams in programs}
@@ -298,7 +305,8 @@ class MeasuredLatency(LatencyModel):
             if key not in earlier or earlier[key].error_us > _SURE * earlier[key].latency_us
         }
         before = self.measured
-        with contextlib.suppress(OutOfTimeError):  # The earlier latencies stand.
+        # Without time to measure again, earlier latencies are used.
+        with contextlib.suppress(OutOfTimeError):
             self._measure(unsure, earlier)
         return self.measured - before
 
@@ -319,20 +327,21 @@ class MeasuredLatency(LatencyModel):
     def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
         """A key for each stage. Stages with the same key share a measurement.
 
-        If a stage has more groups than there are streams, all operators are first measured by
-        themselves, because their latencies decide how the groups are packed onto streams.
+        The key depends on how the groups are packed onto streams. If a stage has more groups than
+        there are streams, this depends on the latencies of single operators, so they are measured
+        first.
         """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()
         return [self._key(self._on_streams(groups)) for groups in stages]
 
     def wait_us(self) -> float:
-        """Microseconds that a wait between streams costs, measured now and kept in the database.
+        """Measure how many microseconds a wait between streams takes, and keep them in the
+        database.
 
         Two stages are compared. The first stage runs the smallest operator many times on one
-        stream. The second stage runs this operator as many times on each of two streams. The second
-        stage takes longer by the time of `timer.waits_of_stage` waits. The cost is 0 if there is
-        only one stream.
+        stream. The second stage does this on each of two streams. It takes longer than the first by
+        the time of `timer.waits_of_stage` waits. The result is 0 if there is only one stream.
         """
         if self._num_streams < 2:
             return 0.0
@@ -365,7 +374,9 @@ class MeasuredLatency(LatencyModel):
         return self._workloads[hash_]
 
     def _measure_ops(self) -> None:
-        """Measure all operators in one call, because the machine's speed may change later."""
+        """Measure all operators in one call. Their latencies are compared, and the machine's speed
+        may change between calls.
+        """
         if not self._op_us:
             ops = range(len(self._program.operators))
             self._op_us = self.stages([[[op]] for op in ops]).tolist()
@@ -408,15 +419,16 @@ class MeasuredLatency(LatencyModel):
 
         Parameters
         ----------
-        earlier: earlier estimates of some stages. For such a stage, the stored result joins the
-            earlier and the new estimate.
+        earlier: earlier estimates of some stages. For these stages, the earlier and the new
+            estimate are combined and stored.
         shorter: whether a stage keeps its known latency if the new latency is longer.
         """
         done = 0
         if self._progress is not None and programs:
             self._progress(done, len(programs))
         for found in self._timed(programs, QUICK if earlier is None else THOROUGH):
-            # Keep results immediately: an interrupted search then loses only the job in progress.
+            # Store the results of each job immediately. Then an interrupted search loses only the
+            # job in progress.
             done += len(found)
             if shorter:
                 found = {k: new for k, new in found.items() if new.latency_us < self._known[k]}
@@ -435,7 +447,7 @@ class MeasuredLatency(LatencyModel):
         return self.timer.do([self._job(chunk, care) for chunk in chunks])
 
     def _job(self, programs: Programs, care: Care) -> Job[dict[str, Estimate]]:
-        """A job that runs the stages interleaved with each other and with an empty stage."""
+        """Make a job that runs the stages in turns, with an empty stage among them."""
         nothing: Streams = [[] for _ in range(self._num_streams)]
         stages = [nothing, *programs.values()]
 

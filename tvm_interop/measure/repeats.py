@@ -16,33 +16,33 @@ Measure = Callable[[Sequence[int], int], Sequence[Sequence[float]] | npt.NDArray
 It returns their times in seconds, shape (len(indices), repeats)."""
 
 REPEATS = (3, 5, 10, 20, 30)
-"""How often a stage may be run. There are only a few choices, so that many stages run interleaved
-in the same rounds."""
+"""The allowed numbers of runs of a stage. There are only a few, so that many stages have the same
+number and can run in turns."""
 _HOPELESS_S = 0.5
-"""A stage that takes longer than this many seconds is run only once. A library's kernel may be a
-thousand times slower than other kernels, if it is not made for the operator. Its exact latency does
-not matter."""
+"""A stage that takes longer than this many seconds is run only once. Such a stage may have a
+library's kernel that is a thousand times slower than other kernels, because it is not made for the
+operator. The exact latency of this kernel does not matter."""
 _LONG_S = 1e-3
-"""Runs of a stage that takes longer than this many seconds cost much and vary little. So half as
-many runs are enough if they agree twice as well."""
+"""If a stage takes longer than this many seconds, its runs take much time and vary little. So half
+as many runs are enough if they agree twice as well."""
 _ENOUGH = 3
-"""A stage runs again until this many of its runs were not held up, up to `REPEATS[-1]` times in
-all, or `_MOST_OF_LONG` times if it takes long."""
+"""A stage runs again until other programs did not delay this many of its runs. In all it runs at
+most `REPEATS[-1]` times, or `_MOST_OF_LONG` times if it takes long."""
 _MOST_OF_LONG = 10
 
 
 @dataclass(frozen=True)
 class Care:
-    """The required exactness of latencies.
+    """Says how exactly latencies must be measured.
 
     Attributes
     ----------
-    stage_s: about how many seconds a stage is run in all, within the limits of `REPEATS`. Half of
-        this time is spent in untimed runs, one before each timed run.
+    stage_s: the approximate total time of a stage's runs in seconds, within the limits of
+        `REPEATS`. Half of this time is for untimed runs, one before each timed run.
     known_well: a stage needs no further runs if the standard error of its latency is at most this
-        share of the latency.
-    to_tell: the standard error is used only after this many runs without delay, because the spread
-        of fewer runs says too little.
+        fraction of the latency.
+    to_tell: the standard error is used only after this many undelayed runs, because fewer runs say
+        too little about the spread.
     """
 
     stage_s: float
@@ -51,27 +51,27 @@ class Care:
 
 
 QUICK = Care(stage_s=0.01, known_well=0.02, to_tell=5)
-"""The exactness for latencies that are compared with very different ones, or measured again if
-they matter."""
+"""How exactly latencies are measured that are compared with very different latencies, or that are
+measured again if they matter."""
 THOROUGH = Care(stage_s=0.025, known_well=0.01, to_tell=10)
-"""The exactness for latencies whose differences of a few percent matter."""
+"""How exactly latencies are measured if differences of a few percent between them matter."""
 _SHORT_S = 100e-6
-"""A stage that is shorter than this many seconds is always measured with the care of `THOROUGH`.
-Its runs cost little, and vary more than those of long stages."""
+"""A stage that is shorter than this many seconds is always measured as exactly as `THOROUGH` says.
+Its runs take little time, and vary more than runs of long stages."""
 
 
 def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[list[float]]:
-    """Run `count` stages in turns; returns the seconds of each run of each stage.
+    """Run `count` stages in turns, and return the seconds of each run of each stage.
 
     Every stage first runs `REPEATS[0]` times, or once if it takes very long. The median of its runs
     so far decides how often the stage runs in all (`repeats_for`). Each stage has its own median,
-    so one long stage does not reduce the runs of other stages. The median leaves out runs that were
-    held up, so a stage that was held up does not count as slow.
+    so one long stage does not reduce the runs of other stages. Runs that other programs delayed are
+    not part of the median, so a delayed stage does not count as slow.
 
-    A stage runs more often than `repeats_for` says if nearly all its runs were held up. It runs
-    less often if its runs agree: on a quiet machine nearly all stages are known to a percent after
-    10 runs, and to two percent after 5 runs. Long stages need half as many runs. To distinguish two
-    stages whose latencies differ by less than these one or two percent, measure them again.
+    A stage runs more often than `repeats_for` says if other programs delayed nearly all its runs.
+    It runs less often if its runs agree. On a quiet machine nearly all latencies are known to
+    within 1% after 10 runs, and to within 2% after 5 runs. Long stages need half as many runs.
+    If two latencies differ by less, the stages must be measured again to tell which is faster.
     """
     runs = [list(times) for times in measure(range(count), 1)]
     short = [i for i in range(count) if runs[i][0] <= _HOPELESS_S]

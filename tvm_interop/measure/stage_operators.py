@@ -21,7 +21,7 @@ from .stage_timer import Streams
 def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
     """A function that runs executors in turns, in random order, and times them.
 
-    `seed` determines the order.
+    `seed` decides the random order.
     """
     seeds = itertools.count(seed)
 
@@ -50,10 +50,10 @@ class SharedTensors:
 
 
 class StageOperators:
-    """Binds the operators of stages; tensors and kernels are made on first use, and kept.
+    """Binds the operators of stages to tensors and kernels, which are made on first use and kept.
 
-    A value has two tensors. Its consumers read the first tensor, and its producer writes the second
-    tensor. So no stage changes the tensors that another stage reads, and a time does not depend on
+    A value has two tensors. Its consumers read the first, and its producer writes the second. So no
+    stage changes the tensors that another stage reads, and a measured time does not depend on
     earlier measurements. With a single tensor for each value, results would pass through many
     operators one after the other, and could become denormal numbers. Denormal numbers make some
     kernels 20 times slower. Only operators of the same stage read each other's results.
@@ -157,8 +157,9 @@ class StageOperators:
     def _tensor(self, value: int, computed: frozenset[int]) -> Any:
         """The tensor of a value, made on first use.
 
-        The tensor holds the weight, random floats, or integers of 0. If the value is among
-        `computed`, the stage writes this tensor. Such a tensor holds zeros at first.
+        The tensor of a weight holds the weight. Other tensors hold random floats, or 0 if they are
+        of integers. If the value is among `computed`, the stage writes the tensor, which holds
+        zeros at first.
         """
         tensors = self._results if value in computed else self._tensors
         if value not in tensors:
@@ -188,8 +189,9 @@ class StageOperators:
 
 
 def tensor_nbytes(program: Program, aligned: Callable[[int], int]) -> Iterator[int]:
-    """The size of each tensor that the stages of a program may need, in bytes, rounded by
-    `aligned`."""
+    """The size in bytes of each tensor that the stages of a program may need, rounded up by
+    `aligned`.
+    """
     computed = {v for op in program.operators for v in op.outputs}
     for v, value in enumerate(program.values):
         yield aligned(value.nbytes)
@@ -198,7 +200,7 @@ def tensor_nbytes(program: Program, aligned: Callable[[int], int]) -> Iterator[i
 
 
 _RANDOM = 65537
-"""How many random numbers a tensor holds before they repeat. Drawing more would take time."""
+"""A tensor's random numbers repeat after this many. To draw more numbers would take time."""
 
 _STEP = 7919
 """The tensors of two neighbouring values begin this many random numbers apart."""

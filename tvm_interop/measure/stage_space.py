@@ -15,8 +15,8 @@ from ..latency.learned import Floats
 from ..scheduling.stages import Stage, unpack_stages
 
 _NEVER_US = 1e15
-"""The latency that is assumed for an unmeasured stage, in microseconds. It is so long that such a
-stage is chosen only if there is no other way."""
+"""The latency that is assumed for an unmeasured stage, in microseconds. It is so long that the
+search chooses such a stage only if no schedule of measured stages exists."""
 
 
 class Known(Protocol):
@@ -31,7 +31,9 @@ class Known(Protocol):
 
 @dataclass(frozen=True)
 class Found:
-    """Stages in the order in which they run, and the sum of their latencies in microseconds."""
+    """The stages of a schedule, in the order in which they run, and the sum of their latencies in
+    microseconds.
+    """
 
     stages: tuple[Stage, ...]
     makespan_us: float
@@ -40,7 +42,7 @@ class Found:
 class StageSpace:
     """The stages of a native search, with the latencies that are measured so far.
 
-    Stages that run the same kernels are of one kind. One stage of each kind is measured.
+    Stages that run the same kernels are of one kind, and only one stage of each kind is measured.
 
     Attributes
     ----------
@@ -81,7 +83,7 @@ class StageSpace:
 
     @property
     def unmeasured(self) -> npt.NDArray[np.intp]:
-        """Indices of the kinds of stages that nobody has measured."""
+        """Indices of the kinds of stages that are not measured."""
         return np.flatnonzero(np.isnan(self.price_us))
 
     def cheapest(self) -> Found:
@@ -97,8 +99,8 @@ class StageSpace:
     def wanted(self, guess_us: Floats, at_least: int) -> list[int]:
         """Indices of unmeasured kinds of stages to measure next, the most important first.
 
-        `guess_us` holds an estimated latency for each unmeasured kind. First come the unmeasured
-        kinds of the schedule that is fastest by these estimates. If these are fewer than
+        `guess_us` holds an estimated latency for each unmeasured kind. The result begins with the
+        unmeasured kinds of the schedule that is fastest by these estimates. If they are fewer than
         `at_least`, kinds of the next fastest schedules follow.
         """
         is_priced = ~np.isnan(self.price_us)

@@ -12,8 +12,8 @@ Streams = list[list[int]]
 """A stage as it runs: for each stream, the ids of its operators in order."""
 
 Rounds = Callable[[Sequence[Streams]], Measure]
-"""A function that prepares stages on one device. It returns a function that runs the stages against
-each other."""
+"""A function that prepares stages on one device. It returns a function that runs the stages in
+turns."""
 
 Result = TypeVar("Result")
 Job = Callable[[Rounds], Result]
@@ -24,8 +24,8 @@ class StageTimer(Protocol):
     """Runs stages of one program on one kind of device, and times them.
 
     A timer makes no decisions about measuring. `MeasuredLatency` has a timer, and decides how often
-    a stage runs, which time is subtracted from its latency, and which latencies are kept. A class
-    that fits this protocol adds a new kind of device.
+    a stage runs, which time is subtracted from its latency, and which latencies are kept. To add a
+    new kind of device, write a class that fits this protocol.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class StageTimer(Protocol):
         ...
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
-        """Do each job on a device; results come as they are ready, in any order.
+        """Do each job on a device. Yield the results when they are ready, in any order.
 
         A timed stage runs right after an untimed run of the same stage, so it finds its data in the
         caches.
@@ -65,5 +65,5 @@ class StageTimer(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back devices that were taken for this timer alone."""
+        """Release devices that were reserved for this timer."""
         ...

@@ -21,7 +21,7 @@ from ..ownership import make_own_folder, why_not_trusted
 _LOG = logging.getLogger("tvm_interop")
 _ENVIRONMENT = "TVM_INTEROP_LATENCY_DB"
 _APPLICATION_ID = 0x74766D69
-"""SQLite's application id, which marks a file as ours: "tvmi" in ASCII."""
+"""SQLite's application id, by which a latency database is recognised: "tvmi" in ASCII."""
 _LAYOUT = 3
 _WAIT_S = 60.0
 """Seconds to wait for another process that is writing."""
@@ -115,7 +115,7 @@ class LatencyStore:
         if self.path != ":memory:":
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         with self._explained():
-            # Autocommit mode: only `_transaction` begins and ends transactions.
+            # In autocommit mode SQLite begins no transactions by itself; `_transaction` does.
             self._connection = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
             try:
                 self._prepare()
@@ -137,7 +137,7 @@ class LatencyStore:
     def put(self, records: Iterable[Record], workloads: Iterable[Workload] = ()) -> None:
         """Write records, which replace earlier records with the same keys.
 
-        If this fails, no record is written.
+        If the method fails, no record is written.
 
         Parameters
         ----------
@@ -205,9 +205,10 @@ class LatencyStore:
             ]
 
     def delete(self, keys: Iterable[str]) -> int:
-        """Remove records; returns how many there were.
+        """Remove records, and return how many there were.
 
-        Settings and workloads that no other record refers to are removed too, and the file shrinks.
+        Settings and workloads to which no record refers any more are removed too, and the file
+        shrinks.
         """
         with self._transaction() as connection:
             removed = sum(
@@ -300,7 +301,7 @@ class LatencyStore:
 
     @contextlib.contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
-        """A transaction, which makes either all changes of the `with` block or none.
+        """Run the `with` block as a transaction, which makes either all changes or none.
 
         A transaction of kind IMMEDIATE begins only when no other process is writing. A transaction
         of kind DEFERRED, which is for reading, sees one state of the file throughout.

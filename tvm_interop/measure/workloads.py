@@ -13,8 +13,8 @@ def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
     """A hash of everything that decides how long an operator takes.
 
     For a kernel of TVM, the hash is made of the kernel. For a kernel of a library, it is made of
-    the library, its version and the operator's description. If the operator is a share of a kernel,
-    the number of shares is added.
+    the library, its version and the operator's description. If the operator is one of the shares
+    into which a kernel is divided, the hash includes the number of shares.
     """
     if op.library is None or op.description is None:
         decides = kernel_hashes[op.kernel]

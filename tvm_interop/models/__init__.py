@@ -1,4 +1,4 @@
-"""Networks by name, as ONNX models that are made on the spot: nothing is downloaded.
+"""Makes networks by name, as ONNX models. Nothing is downloaded.
 
 `list` gives the names of the networks, including all that the six papers in `CITATION.cff` measure.
 `build` makes a network, and `skeleton` makes it without weights. `light` makes the architectures

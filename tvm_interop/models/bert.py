@@ -66,7 +66,9 @@ def _layer(net: OnnxNet, x: str, mask: str, layer: str) -> str:
 
 
 def _gelu(net: OnnxNet, x: str, name: str) -> str:
-    """x * (1 + erf(x / sqrt(2))) / 2 in single operators: this operator set of ONNX has no Gelu."""
+    """Gelu as single operators: x * (1 + erf(x / sqrt(2))) / 2. This version of ONNX has no
+    Gelu.
+    """
     shape = net.shape(x)
 
     def scalar(what: str, value: float) -> str:

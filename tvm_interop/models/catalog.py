@@ -23,7 +23,7 @@ from .t5 import t5_encoder
 
 @dataclass(frozen=True)
 class _Network:
-    """The function that builds a network, with the network's default, smallest and largest size."""
+    """A network: the function that builds it, and its default, smallest and largest size."""
 
     write: Callable[[OnnxNet, int, int], None]
     size: int
@@ -57,17 +57,17 @@ def build(
 ) -> onnx.ModelProto:
     """The network `name` as an ONNX model with random weights. Equal seeds give equal models.
 
-    Weights are scaled so that activations keep a variance of about 1 and the output depends on
-    the input. Batch norms are folded away. Images are float32 [batch, 3, size, size].
+    Weights are scaled so that activations keep a variance of about 1 and the output depends on the
+    input. Batch norms are folded into the weights. Images are float32 [batch, 3, size, size].
 
     Parameters
     ----------
     name: one of `names()`.
     batch: number of images or sequences in a batch.
-    image_size: size of the input. Depending on the network, it counts the pixels along each side of
-        the image, the tokens of a sequence, the rows of each table of embeddings, or the features.
-        None stands for the size with which the network was published, or for a usual size. The
-        structure of the network is the same at any size.
+    image_size: size of the input. For images it is the number of pixels along each side, and for
+        sequences the number of tokens. For other networks it is the number of rows in each table of
+        embeddings, or the number of features. None takes the size with which the network was
+        published, or a usual size. The structure of the network is the same at any size.
     seed: seed of the weights. The weights do not depend on `batch` and `image_size`.
 
     Raises
@@ -86,8 +86,8 @@ def build(
 def skeleton(name: str, batch: int = 1, image_size: int | None = None) -> onnx.ModelProto:
     """The network `name` with weights that have shapes but no values.
 
-    Making such a model takes little time. Its operators and weights can be counted and displayed,
-    but the model cannot run. Parameters and errors are as for `build`.
+    A model without values of weights is made quickly. Its operators and weights can be counted and
+    displayed, but it cannot run. Parameters and errors are as for `build`.
     """
     return _written(name, batch, image_size, None)
 

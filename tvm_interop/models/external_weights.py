@@ -21,8 +21,8 @@ from .weights_in_place import read_without
 _LARGE_BYTES = 2**20
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 """Data types of large weights that stay in their files until `array_of` reads them. Weights of
-other types, such as the sizes for a reshape, decide how a model is imported. They are therefore
-read with the model."""
+other types are read with the model, because the importer may need their values, such as the sizes
+for a reshape."""
 _ITEMSIZES = {kind: helper.tensor_dtype_to_np_dtype(kind).itemsize for kind in _FLOATS}
 _WHOLE_BYTES = (
     *_FLOATS,
@@ -30,21 +30,22 @@ _WHOLE_BYTES = (
     *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
     *(TensorProto.BOOL, TensorProto.BFLOAT16),
 )
-"""Data types whose values each take a whole number of bytes."""
+"""Data types of which each value takes a whole number of bytes."""
 
 
 def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """The model at `path` without its large weights, which `array_of` reads from their files.
 
     The file of a weight must be in the model's folder, after all symbolic links are followed. If
-    the model's file is a link, as in Hugging Face's cache, the folder of the file that it points to
-    is allowed too.
+    the model's file is a link, as in Hugging Face's cache, a weight may also be in the folder of
+    the file to which the link points.
 
     Raises
     ------
     UnsupportedModelError
         A file of weights is missing, is too short, or is in a folder that is not allowed.
-    Exception Any exception that `onnx.load` raises.
+    Exception
+        Any exception that `onnx.load` raises.
     """
     light = read_without(Path(path), _ITEMSIZES, _LARGE_BYTES)
     return _with_outside(path, light or _loaded(path), _is_large)
@@ -64,7 +65,9 @@ def _with_outside(
     model: onnx.ModelProto,
     is_left: Callable[[onnx.TensorProto], bool],
 ) -> onnx.ModelProto:
-    """Read the weights of `model` that are in files, except the weights that `is_left` selects."""
+    """Read the weights of `model` that are in other files, except the weights that `is_left`
+    selects.
+    """
     outside = [
         tensor
         for tensor in model.graph.initializer
@@ -78,7 +81,8 @@ def _with_outside(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        tensor.data_location = TensorProto.DEFAULT  # This makes the loader below skip the tensor.
+        # With this mark, the loader below skips the tensor.
+        tensor.data_location = TensorProto.DEFAULT
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
     except ValueError as error:
@@ -126,7 +130,7 @@ def _nbytes_of(tensor: onnx.TensorProto) -> int:
 
 
 def _place_of(tensor: onnx.TensorProto, model: Path) -> tuple[Path, int]:
-    """The file of a weight, and the offset of the weight in bytes; both are checked."""
+    """Return the file of a weight, and the offset of the weight in bytes. Both are checked."""
     told = {entry.key: entry.value for entry in tensor.external_data}
     path = (model.parent / told.get("location", "")).resolve()
     folders = (model.parent.resolve(), model.resolve().parent)
@@ -138,7 +142,7 @@ def _place_of(tensor: onnx.TensorProto, model: Path) -> tuple[Path, int]:
     if not (offset.isdigit() and length.isdigit()) or int(length) < _nbytes_of(tensor):
         needed = _nbytes_of(tensor)
         why = (
-            f"the model says that it has {length} bytes at offset {offset}, and its shape needs "
+            f"the model gives it {length} bytes at offset {offset}, and its shape needs "
             f"{needed} bytes"
         )
         raise _unreadable(tensor, model, why)

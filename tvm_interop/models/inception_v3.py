@@ -9,7 +9,7 @@ def inception_v3(net: OnnxNet, batch: int, image_size: int) -> None:
     """Inception-V3 for 3x299x299 by default; no auxiliary classifier; batch norms are folded.
 
     Blocks have their usual names, `mixed_5b` to `mixed_7c`. Each of the last two blocks has one
-    concat of six inputs, where other versions have nested concats.
+    concat of six inputs. Other versions have nested concats instead.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "conv_1a", 32, 3, stride=2, pad=0)

@@ -1,8 +1,8 @@
 """Real architectures with seeded random weights, from the light models in the onnx wheel.
 
 ONNX ships well-known networks for its own tests, with all weights replaced by one constant. This
-module gives them random weights of a suitable size instead. So activations neither vanish nor
-overflow, and a wrong computation changes the output.
+module gives them random weights instead, of such a size that activations neither vanish nor
+overflow. With random weights, a wrong computation changes the output.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ _RESIDUAL_GAIN = 0.25
 batch norm. With a scale of 1, each such sum would double the variance."""
 
 _SHORTCUT_GAIN = 0.7
-"""Scale of a batch norm if both branches of a sum end in a batch norm. Each branch then gives about
-half the variance of the sum."""
+"""Scale of a batch norm if both branches of a sum end in a batch norm. With this scale, each branch
+contributes about half the variance of the sum."""
 
 _CLASSIFIER_GAIN = 0.3
-"""Scale of the last layer's weights. Logits of a few units keep the softmax from being one-hot."""
+"""Scale of the last layer's weights. It keeps logits so small that the softmax does not become
+one-hot."""
 
 _MATRICES = ("conv", "dense", "transposed dense")
 _VIEWS = ("Unsqueeze", "Reshape")
@@ -69,7 +70,7 @@ def build(name: str, seed: int = 0) -> onnx.ModelProto:
     listed = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in listed]
 
-    model.ir_version = 8  # From IR version 4 on, weights need not be inputs.
+    model.ir_version = 8  # Since IR version 4 of ONNX, weights need not be inputs.
     _replace(graph.node, nodes)
     _replace(graph.input, inputs)
     initializers = [numpy_helper.from_array(array, weight) for weight, array in drawn.items()]

@@ -1,6 +1,7 @@
-"""Networks of several tasks: heads on a trunk (Caruana, 1997), gated experts (Ma et al., 2018).
+"""Networks for several tasks: heads on a shared trunk (Caruana, 1997), and gated experts (Ma et
+al., 2018).
 
-Neither paper fixes the widths of the layers, because they depend on the data set. The widths here
+The two papers do not give the widths of the layers, which depend on the data set. The widths here
 are the defaults of common implementations, or close to them.
 """
 

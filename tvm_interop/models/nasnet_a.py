@@ -7,7 +7,9 @@ from .onnx_net import OnnxNet
 _STEM_CHANNELS = 96
 _FILTERS = 168
 _NORMAL_CELLS = 5
-"""Number of normal cells after the first cell of each of the three parts."""
+"""The network has three parts. This is the number of normal cells after the first cell of a
+part.
+"""
 
 
 def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
@@ -15,8 +17,8 @@ def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
 
     Some details follow the network that IOS measures. A normal cell concatenates its five sums, but
     not its input (840, 1680 and 3360 channels). Two strided 1x1 convolutions side by side halve the
-    resolution of a skipped input. A reduction cell computes its second sum twice: once as an input
-    of its fourth sum, and once as an input of its concat.
+    resolution of a skipped input. A reduction cell computes its second sum twice: once for its
+    fourth sum, and once for its concat.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     stem = net.conv(x, "stem/conv", _STEM_CHANNELS, 3, stride=2, pad=0, act=False)
@@ -26,8 +28,8 @@ def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
     for part in range(3):
         filters = _FILTERS << part
         if part:
-            # The first cell after the reduction reads the same `before` as the reduction, not the
-            # reduction's input `x`.
+            # As its second input, the first cell after the reduction reads the same `before` as the
+            # reduction, not the reduction's input `x`.
             x = _reduction(net, x, before, f"reduction_{part - 1}", filters)
         name = f"cell_{cells}"
         x, before = _first(net, x, before, name, filters), x
@@ -72,7 +74,8 @@ def _reduce(
     pooled: the input that the poolings read.
     other: the input that only separable convolutions read. These convolutions come in pairs, one
         convolution behind the other. In the first stem cell, `other` does not have `filters`
-        channels, so the first convolution of a pair makes `filters` channels.
+        channels, so the first convolution of each pair must change the number of channels to
+        `filters`.
     """
 
     def separable(x: str, name: str, kernel: int, stride: int, *, widen: bool = False) -> str:
@@ -151,8 +154,8 @@ def _separable(
 ) -> str:
     """Two ReLU-SepConvs, the second with `filters` output channels.
 
-    If `widen_first` is set, the first has `filters` output channels too. Otherwise the first has as
-    many output channels as input channels.
+    If `widen_first` is set, the first convolution has `filters` output channels too. Otherwise it
+    has as many output channels as input channels.
     """
     between = filters if widen_first else net.shape(x)[1]
     x = net.relu_sep_conv(x, f"{name}/sep_1", between, kernel, stride)

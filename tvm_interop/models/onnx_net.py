@@ -26,9 +26,9 @@ class OnnxNet:
 
     Weights are drawn as in He et al.: their variance is chosen so that the mean square of an
     operator's result is about 1. For this, the mean square of every value is estimated when the
-    value is added. The weights of each output of a convolution or classifier sum up to zero, except
-    in depthwise convolutions. If they did not, the mean of the activations, which ReLUs raise,
-    would be much larger than the differences between inputs.
+    value is added. The weights of each output channel of a convolution or classifier sum up to
+    zero, except in depthwise convolutions. Otherwise the mean of the activations, which ReLUs
+    increase, would be much larger than the differences between inputs.
 
     Parameters
     ----------
@@ -56,7 +56,9 @@ class OnnxNet:
         return self._known(name, tuple(shape), 1.0)
 
     def output(self, value: str, name: str) -> None:
-        """Make `value`, which a node computes, an output of the model, and rename it to `name`."""
+        """Make `value` an output of the model, and rename it to `name`. A node must compute the
+        value.
+        """
         producer = next(node for node in reversed(self._nodes) if value in node.output)
         producer.output[list(producer.output).index(value)] = name
         for node in self._nodes:
@@ -162,7 +164,7 @@ class OnnxNet:
     def max_pool_ceil(self, x: str, name: str, kernel: int, stride: int) -> str:
         """Like `max_pool`, but with the output size rounded up.
 
-        So the last pooling windows may reach over the edge of the image.
+        With this size, the last pooling windows may reach over the edge of the image.
         """
         pads = [-(size - kernel) % stride for size in self._shapes[x][2:]]
         return self._pool("MaxPool", x, name, kernel, stride, (0, 0, *pads))
@@ -194,8 +196,8 @@ class OnnxNet:
         if classes is None:
             return flat
         weight = f"{name}/fc.weight"
-        # The mean square of the averages is small, and is assumed to be 1/4. The weights are
-        # centred because the averages of two images differ little.
+        # The averages of a global pooling are small: their mean square is assumed to be 1/4. The
+        # weights are centred because the averages of two images differ little.
         self.weight(weight, (classes, channels), (channels / 4) ** -0.5, centred=True)
         self.weight(f"{name}/fc.bias", (classes,), _BIAS_STD)
         inputs = [flat, weight, f"{name}/fc.bias"]
@@ -273,7 +275,9 @@ class OnnxNet:
         stride: int,
         pads: tuple[int, ...],
     ) -> tuple[int, ...]:
-        """How many convolution or pooling windows fit along each side of the image."""
+        """The number of convolution or pooling windows along the height and the width of the
+        image.
+        """
         spans = [size + pads[i] + pads[i + 2] - kernels[i] for i, size in enumerate(sizes)]
         if min(spans) < 0:
             raise InputError(

@@ -21,14 +21,16 @@ _HEAD_CHANNELS = 1280
 def randwire(net: OnnxNet, batch: int, image_size: int) -> None:
     """RandWire for images of 3x224x224 by default; four Watts-Strogatz graphs WS(4, 0.75).
 
-    Each graph is a stage of the network. The graphs have 16, 32, 32 and 32 operators with 154, 308,
-    616 and 1232 channels. An operator sums its inputs and applies a 3x3 ReLU-SepConv. Operators
-    without inputs in their graph read the input of the stage with stride 2. The output of the stage
-    is the sum of the results that no operator of the graph reads.
+    The network has four random graphs, one after the other, each of which is a stage. The graphs
+    have 16, 32, 32 and 32 operators with 154, 308, 616 and 1232 channels. An operator sums its
+    inputs and applies a 3x3 ReLU-SepConv. Operators that read no operator of their graph read the
+    input of the stage, with stride 2. The output of the stage is the sum of the results that no
+    operator of the graph reads.
 
     The wiring has a seed of its own, `GRAPH_SEED` (291), and does not depend on the seed of the
-    weights. 291 is the first seed whose graphs have as many schedule units and edges as the papers
-    count, and a width of at most 8, as in the papers. The papers' own generator is not seeded.
+    weights. The seed is the first whose graphs agree with the papers: they have as many schedule
+    units and edges as the papers count, and a width of at most 8. The papers' own generator is not
+    seeded.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "stem", _CHANNELS // 2, 3, stride=2, act=False)
@@ -40,7 +42,9 @@ def randwire(net: OnnxNet, batch: int, image_size: int) -> None:
 
 
 def wiring(seed: int) -> list[list[tuple[int, int]]]:
-    """The edges of the four graphs, each from a lower operator to a higher operator, sorted."""
+    """The edges of the four graphs, sorted. Each leads from an operator to one with a higher
+    number.
+    """
     rng = np.random.default_rng(seed)
     return [watts_strogatz(n, _NEIGHBOURS, _REWIRED, rng) for n in _STAGES]
 
@@ -51,9 +55,9 @@ def watts_strogatz(
     """A random graph: a ring of vertices linked to their neighbours, with some edges rewired.
 
     The method is from Watts and Strogatz, Nature 393 (1998). At first, each of the `n` vertices has
-    edges to its nearest `neighbours` vertices on the ring. Then each edge is rewired with
-    probability `rewired`: the edge from vertex i to vertex i + d keeps i, and gets a random second
-    vertex that i has no edge to.
+    edges to its nearest `neighbours` vertices on the ring. Then each edge, from vertex i to vertex
+    i + d, is rewired with probability `rewired`: it then leads from i to a random vertex to which i
+    has no edge.
     """
     connected = np.eye(n, dtype=bool)
     for distance in range(1, neighbours // 2 + 1):

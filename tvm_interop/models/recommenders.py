@@ -8,10 +8,12 @@ from onnx import TensorProto
 from .onnx_net import OnnxNet
 
 DENSE = 13
-"""How many numbers describe a user and an item, as in the data of Criteo."""
+"""The number of numeric features of a user and an item, as in the data of Criteo."""
 
 TABLES = 26
-"""How many categories there are, each with its own table of embeddings, as in Criteo's data."""
+"""The number of categorical features, each with its own table of embeddings, as in Criteo's
+data.
+"""
 
 _CROSSED = 8
 
@@ -20,8 +22,9 @@ def wide_deep(net: OnnxNet, batch: int, rows: int) -> None:
     """Wide & Deep: 26 embeddings of width 32, layers of 1024, 512 and 256, and a linear part.
 
     The widths of the layers and embeddings follow section 4. The paper does not list its
-    categories, so the categories follow the data of Criteo. The wide part has 8 crossed categories,
-    which are inputs. Each of their values has one weight, and the wide part sums up these weights.
+    categorical features, so they follow the data of Criteo. The wide (linear) part has 8 inputs,
+    each of which is a cross product of features. Each value of such an input has one weight,
+    and the wide part sums up the weights.
 
     The inputs are float32 [batch, 13], int64 [batch, 26] and int64 [batch, 8]. The integers are
     indices of table rows, and below `rows`.
@@ -40,8 +43,8 @@ def wide_deep(net: OnnxNet, batch: int, rows: int) -> None:
 def dlrm(net: OnnxNet, batch: int, rows: int) -> None:
     """DLRM: 26 embeddings of width 64, a bottom MLP (512, 256, 64) and a top MLP (512, 256, 1).
 
-    The top MLP reads the output of the bottom MLP, and the dot product of each pair of vectors. The
-    vectors are this output and the embeddings (section 2.2).
+    The top MLP reads the output of the bottom MLP, and also dot products: one for each pair among
+    this output and the embeddings (section 2.2).
 
     The inputs are float32 [batch, 13] and int64 [batch, 26]. The integers are indices of table
     rows, and below `rows`.
@@ -73,7 +76,9 @@ def dlrm(net: OnnxNet, batch: int, rows: int) -> None:
 def _embeddings(
     net: OnnxNet, name: str, batch: int, rows: int, tables: int, width: int
 ) -> list[str]:
-    """Look up each column of input `name` in a table of its own; each result is [batch, width]."""
+    """Look up each column of input `name` in its own table. Each result has the shape [batch,
+    width].
+    """
     ids = net.input(name, (batch, tables), TensorProto.INT64)
     found = []
     for i in range(tables):

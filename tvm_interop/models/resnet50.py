@@ -5,17 +5,18 @@ from __future__ import annotations
 from .onnx_net import OnnxNet
 
 _STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
-"""Number of bottlenecks in each stage, and the channels inside a bottleneck. Outside bottlenecks
-there are four times as many channels."""
+"""For each stage, the number of bottlenecks, and the number of channels inside a bottleneck. A
+bottleneck's input and output have four times as many channels."""
 
 _RESIDUAL_GAIN = 0.5
-"""Scale of a bottleneck's last convolution; at 1 each bottleneck would double the variance."""
+"""Scale of a bottleneck's last convolution. With a scale of 1, each bottleneck would double the
+variance of the activations."""
 
 
 def resnet50(net: OnnxNet, batch: int, image_size: int) -> None:
     """ResNet-50 for images of 3x224x224 by default.
 
-    This is version 1: the first 1x1 convolution of a stage has the stride of the stage.
+    The network is version 1 of ResNet: the first 1x1 convolution of a stage has the stage's stride.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "conv1", 64, 7, stride=2)

@@ -49,7 +49,7 @@ def read_for_import(source: str | os.PathLike[str]) -> onnx.ModelProto:
 def read_graph(model: Any) -> onnx.ModelProto:
     """Return `model` itself if it is an ONNX model, otherwise the model that `read_onnx` finds.
 
-    The result is for reading the graph: the weights of a named network may lack values.
+    Use the result only to read the graph, because the weights of a named network may lack values.
     """
     if isinstance(model, onnx.ModelProto):
         return model
@@ -80,7 +80,8 @@ def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole)
         raise UnsupportedModelError(
             f"`{path}` keeps weights in other files that cannot be read: {err}"
         ) from err
-    except Exception as err:  # Any error, as protobuf's DecodeError has no stable module.
+    # Catch any error, because the module of protobuf's DecodeError differs between versions.
+    except Exception as err:
         if _is_artifact(path):
             raise UnsupportedModelError(
                 f"`{path}` is an artifact, not a model: give the ONNX file that it was compiled "

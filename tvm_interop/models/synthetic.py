@@ -26,8 +26,8 @@ def layered_workload(
 
     Parameters
     ----------
-    num_edges: number of edges. The graph has more edges if more than `num_edges` operators are
-        after the first layer, because each of these operators needs an edge.
+    num_edges: number of edges. Each operator after the first layer needs an edge, so the graph has
+        more edges if there are more than `num_edges` such operators.
     latency_us: least and greatest latency of an operator, in microseconds.
 
     Returns
@@ -36,7 +36,8 @@ def layered_workload(
 
     Raises
     ------
-    GraphError: there are fewer operators than layers, or more edges than the layers have room for.
+    GraphError: there are fewer operators than layers, or more edges than pairs of operators in
+        different layers.
     """
     if not 1 <= num_layers <= num_ops:
         raise GraphError(
@@ -54,7 +55,10 @@ def layered_workload(
     edges = {(rng.choice(layers[layer - 1]), op) for op, layer in enumerate(layer_of) if layer > 0}
     room = sum(len(layers[i]) * len(layers[j]) for j in range(num_layers) for i in range(j))
     if num_edges > room:
-        raise GraphError(f"the layers have room for {room} edges, not {num_edges}; ask for fewer")
+        raise GraphError(
+            f"{num_edges} edges do not fit: only {room} pairs of operators are in different "
+            "layers; ask for fewer edges"
+        )
     while len(edges) < num_edges:
         u, v = rng.randrange(num_ops), rng.randrange(num_ops)
         if layer_of[u] < layer_of[v]:

@@ -23,7 +23,7 @@ def t5_encoder(net: OnnxNet, batch: int, length: int) -> None:
 
     The paper on Opara measures T5, but does not say which size. Inputs are int64 [batch, tokens].
     The buckets of distances depend only on the number of tokens, so they are constants in this
-    model. Models that exporters write compute the buckets with operators.
+    model. In models that exporters write, operators compute the buckets instead.
     """
     ids = net.input("input_ids", (batch, length), TensorProto.INT64)
     mask = keep_mask(net, net.input("attention_mask", (batch, length), TensorProto.INT64), "mask")

@@ -35,15 +35,16 @@ def attention(
     bias: bool,
     scaled: bool,
 ) -> str:
-    """Attention of `heads` heads of `width`, up to the concatenated outputs of the heads.
+    """Attention with `heads` heads of `width`. The result is the concatenated outputs of the heads,
+    before any projection.
 
     Parameters
     ----------
     bias_to_scores: a tensor that is added to the scores: a mask, and in T5 also a bias that depends
         on the distance of the tokens.
     bias: whether the projections of query, key and value have a bias.
-    scaled: whether to divide the scores by the square root of `width`. Otherwise the query's
-        weights are smaller by this factor, which gives scores of the same size.
+    scaled: whether to divide the scores by the square root of `width`. Otherwise the weights that
+        compute the query are divided by it, which gives scores of the same size.
     """
     batch, length, _ = net.shape(x)
     split = net.constant(f"{name}/split", np.array([batch, length, heads, width], np.int64))
@@ -65,8 +66,8 @@ def attention(
         scores = net.op("Div", [scores, root], f"{name}/scaled", square)
     scores = net.add([scores, bias_to_scores], f"{name}/scores")
     weights = net.op("Softmax", [scores], f"{name}/softmax", square, 1.0, axis=-1)
-    # The mean square of the result is about the sum of the squared attention weights of one query,
-    # which is about 2 / length.
+    # The last argument estimates the mean square of the result. It is about the sum of the squared
+    # attention weights of one query, which is about 2 / length.
     mean = net.op(
         "MatMul", [weights, value], f"{name}/context", (batch, heads, length, width), 2.0 / length
     )

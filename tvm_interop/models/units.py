@@ -61,7 +61,7 @@ def unit_graph(model: Any) -> OpGraph:
 def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
     """Group a model's operators into schedule units, as IOS and LIOS count them.
 
-    Every operator is a unit of its own, with these exceptions:
+    Every operator is a separate unit, with these exceptions:
 
     1. An operator whose inputs are all constants is not a unit. An operator that only changes the
        shape is not a unit either: its readers count as readers of its input.
@@ -92,7 +92,7 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
 
 
 class _Grouping:
-    """Decides for each node which other node it joins, if any."""
+    """Decides for each node whether it joins the unit of another node, and of which node."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -182,7 +182,9 @@ class _Grouping:
         return reader if opens else None
 
     def _takes_terms(self, reader: int, join: onnx.NodeProto) -> bool:
-        """Whether `reader`, the only reader of `join`, counts as reading the inputs of `join`."""
+        """Whether `join` joins `reader`, its only reader, which then counts as reading the inputs
+        of `join`.
+        """
         kind = self._nodes[reader].op_type
         if kind == "Concat":
             return True
@@ -262,7 +264,7 @@ class _Grouping:
 
 
 def _topological(vertices: list[int], edges: list[tuple[int, int]]) -> list[int]:
-    """The vertices in topological order; of several vertices that are ready, the lowest first."""
+    """The vertices in topological order. If several vertices are ready, the lowest comes first."""
     waits = dict.fromkeys(vertices, 0)
     after: dict[int, list[int]] = {vertex: [] for vertex in vertices}
     for u, v in edges:

@@ -1,4 +1,4 @@
-"""Reads an ONNX file without its large weights, and finds the place of each in the file.
+"""Reads an ONNX file without its large weights, and finds where each large weight is in the file.
 
 Protobuf can only read a message as a whole. A model of 400 MB then takes seconds to read, and each
 later step that passes the model to ONNX, such as ONNX's checker, copies all weights twice. So this
@@ -44,7 +44,8 @@ class _UnusualError(ValueError):
 def read_without(path: Path, itemsizes: dict[int, int], at_least: int) -> onnx.ModelProto | None:
     """Read the model at `path` without its large weights.
 
-    A weight that is left out is marked like a weight in another file: its location is this file.
+    A weight that is left out is marked like a weight in another file, but the other file is this
+        file itself.
 
     Parameters
     ----------
@@ -53,8 +54,8 @@ def read_without(path: Path, itemsizes: dict[int, int], at_least: int) -> onnx.M
 
     Returns
     -------
-    The model. None if no weight of the model can be left out, or if the file does not have the
-    expected form. `onnx.load` can still read the file, unless the file is damaged.
+    The model. None if no weight of the model can be left out, or if the file does not have the form
+    that this module expects. In these cases `onnx.load` can read the file, unless it is damaged.
 
     Raises
     ------
@@ -99,10 +100,10 @@ def _model(
 def _large(
     data: mmap.mmap, field: _Field, name: str, itemsizes: dict[int, int], at_least: int
 ) -> TensorProto | None:
-    """Return the weight with a reference to its bytes in the file, in place of the bytes.
+    """Return the weight with a reference to its bytes in the file instead of the bytes.
 
-    Return None if the weight has to be read into memory: because it is small, or because its bytes
-    are not stored in one piece.
+    Return None if the weight must be read into memory, because it is small, or because its bytes
+    are not contiguous in the file.
 
     Parameters
     ----------

@@ -23,7 +23,8 @@ from .engines import Feed
 
 PERCENTILES = (50, 90, 95, 99)
 REST_S = 0.5
-"""The rest before a turn, in seconds. After a run, an engine's threads spin for less than this."""
+"""The pause before a turn, in seconds. It is long enough for the threads of the previous engine,
+which spin after a run, to stop spinning."""
 Progress = Callable[[int, int], object]
 """A function that is called with the number of finished turns and the number of all turns."""
 _CONFIDENCE = 0.95
@@ -55,14 +56,14 @@ class Timing:
 
 @dataclass(frozen=True)
 class Found:
-    """The results of a contestant, which is an engine with a model.
+    """The results of one contestant. A contestant is an engine with a model.
 
-    Latencies are in microseconds. If requests come at a given rate, the latency of a request begins
-    when the request is due.
+    Latencies are in microseconds. If requests come at a given rate, the latency of a request counts
+    from the time at which the request is due.
 
     Attributes
     ----------
-    name, setting: names of the contestant and of the setting with which its engine is fastest.
+    name, setting: the contestant's name, and the setting with which its engine is fastest.
     runs: the number of timed runs.
     mean_us, max_us: mean and largest latency.
     percentiles_us: latencies by percentile.
@@ -86,7 +87,7 @@ class Found:
 class Ratio:
     """The median latency of the artifact, divided by the median latency of another contestant.
 
-    Below 1, the artifact is faster.
+    A ratio below 1 means that the artifact is faster.
 
     Attributes
     ----------
@@ -137,7 +138,8 @@ def hold(
 def started(contestants: Sequence[Contestant], feed: Feed, load: Load) -> Iterator[dict[str, str]]:
     """Start contestants, and stop them at the end.
 
-    Gives the reasons of failures, by the names of the contestants that failed to start.
+    The `with` block gets the reasons of failures, by the names of the contestants that failed to
+    start.
 
     Raises
     ------
@@ -168,8 +170,8 @@ def take_turns(
     Parameters
     ----------
     timing: how long contestants run.
-    failed: the reasons of failures so far; reasons of new failures are added.
-    seed: seed of the order of turns and of arrival times.
+    failed: the reasons of failures so far, by contestant; reasons of new failures are added.
+    seed: seed of the random order of turns and the random arrival times.
     progress: a function that is called after each turn; see `Progress`.
     sleep: the function that makes the pause before a turn. It gets the seconds of the pause.
 
@@ -238,7 +240,9 @@ def latencies_of(contestant: Contestant) -> npt.NDArray[np.float64]:
 
 
 def ratio_of(ours: Contestant, theirs: Contestant, seed: int = 0) -> Ratio:
-    """Return the ratio of two contestants' median latencies, from the ratios of all rounds."""
+    """Return the ratio of two contestants' median latencies, computed from the ratios of all
+    rounds.
+    """
     medians = [
         [float(np.median(turn.latencies_us)) for turn in one.turns] for one in (ours, theirs)
     ]

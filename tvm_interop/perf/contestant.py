@@ -26,7 +26,9 @@ _STARTED_WITHIN_S = 600.0
 It is long because some engines compile the model first.
 """
 _PLACE = re.compile(r"(Exception from|Check '.*' failed at) \S+:\d+:$")
-"""Matches a line of an engine's error that only names a place in the engine's source code."""
+"""Matches a line in an engine's error message that only names a place in the engine's source
+code.
+"""
 _LEAD_IN = 2
 """The number of untimed runs at the beginning of each turn, which wake threads that sleep."""
 
@@ -53,9 +55,9 @@ class Contestant:
 
     Attributes
     ----------
-    turns: the results of its turns, in order.
+    turns: the results of the contestant's turns, in order.
     setting: the setting with which the engine is fastest, as text.
-    peak_mib: the largest resident memory of its process, in MiB.
+    peak_mib: the largest resident memory of the engine's process, in MiB.
     """
 
     engine: Engine
@@ -157,8 +159,9 @@ def _serve(connection: Connection, engine: Engine, model: Any, feed: Feed, load:
 def _reason(error: Exception) -> str:
     """Return the message of an engine's error, without the places in the engine's source code.
 
-    OpenVINO's messages begin with such places. A line that ends with a colon continues on the next
-    line, so the message ends with the first line that has no colon at its end.
+    OpenVINO's messages begin with lines that name places in its source code. A line that ends with
+    a colon continues on the next line. So the result ends with the first line without a colon at
+    its end.
     """
     lines = [line.strip() for line in str(error).splitlines() if not _PLACE.match(line.strip())]
     for number, line in enumerate(lines, 1):

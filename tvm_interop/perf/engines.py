@@ -60,7 +60,9 @@ class Engine(ABC):
 
 
 class OnnxRuntime(Engine):
-    """onnxruntime with its fastest number of threads; operators run in sequence or in parallel."""
+    """onnxruntime with its fastest setting: a number of threads, and operators in sequence or in
+    parallel.
+    """
 
     def __init__(self, parallel: bool = False, threads: tuple[int, ...] | None = None) -> None:
         self.name = f"onnxruntime, {'parallel' if parallel else 'sequential'}"
@@ -159,7 +161,7 @@ class OpenVino(Engine):
 
 
 class TorchProgram(Engine):
-    """PyTorch, which runs a program of torch.export: eagerly or compiled by inductor.
+    """PyTorch, which runs a program of torch.export, either eagerly or compiled by inductor.
 
     `prepare` tries both ways and uses the faster one.
     """
@@ -232,10 +234,10 @@ class Artifact(Engine):
 def read_in_place(module: Any, feed: Feed) -> Runner:
     """Return a function that runs `module` and reuses memory in every run, as other runtimes do.
 
-    Inputs are read in place; a module on a GPU copies its inputs once, beforehand. Outputs are
-    copied to the same arrays in each run. Other runtimes also reuse memory, from a pool. New memory
-    in each run would cost time, because the first access to new memory takes longer than a small
-    operator.
+    Inputs are read in place. A module on a GPU copies its inputs once, before the first run.
+    Outputs are copied to the same arrays in each run. Other runtimes also reuse memory, from a
+    pool. New memory in each run would cost time, because the first access to new memory takes
+    longer than a small operator.
     """
     from ..errors import DeviceError
     from ..program.host_memory import aligned_copy
@@ -267,10 +269,10 @@ def best_of(candidates: Mapping[Any, Sequence[Runner]]) -> Any:
     """Return the key of the fastest candidate, such as a setting of an engine.
 
     A runner is a function that runs the model once. In one try, all runners of a candidate are
-    called at once, each in a thread. First come tries that do not count, for a tenth of a second.
-    The time of a candidate is then the median of its tries in another tenth of a second, or of five
-    tries if five tries take longer. Before each candidate there is a pause, because onnxruntime's
-    threads spin for some time after a run.
+    called at once, each in a thread. Tries in the first tenth of a second do not count. The
+    candidate's time is the median of the tries in another tenth of a second, or of five tries if
+    those take longer. There is a pause before each candidate, because onnxruntime's threads spin
+    for some time after a run.
     """
     if len(candidates) == 1:
         return next(iter(candidates))

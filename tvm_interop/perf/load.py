@@ -3,8 +3,9 @@
 A runner is a function that runs a model once.
 
 In a closed loop, a runner gets a new request as soon as it has finished a request. In an open loop,
-requests arrive at given times, whether or not runners are free. The latency of such a request
-begins when the request is due, so it includes the time that the request waits for a runner.
+requests arrive at given times, whether or not runners are free. The latency of a request in an open
+loop counts from the time at which the request is due. So it includes the time that the request
+waits for a runner.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Turn(NamedTuple):
     ----------
     latencies_us: the latency of each request in microseconds, in the order in which requests ended.
     wall_s: the time from the start of the turn to the end of the last request, in seconds.
-    cpu_s: the CPU time of all threads of this process in that time, in seconds, including spinning.
+    cpu_s: the CPU time of all threads of this process during the turn, in seconds, including
+        spinning.
     """
 
     latencies_us: list[float]
@@ -92,7 +94,9 @@ def open_loop(
 
 
 def arrival_times(seconds: float, rate: float, arrivals: Arrivals, seed: int) -> list[float]:
-    """Return the times at which requests are due, in seconds from the beginning; one or more."""
+    """Return the times at which requests are due, in seconds from the beginning. There is at least
+    one.
+    """
     if arrivals == "uniform":
         return [i / rate for i in range(max(1, round(seconds * rate)))]
     gaps = np.random.default_rng(seed).exponential(1 / rate, max(1, round(2 * seconds * rate) + 20))

@@ -1,4 +1,4 @@
-"""Proves that a plan is safe before it runs, both for new plans and for plans read from a file."""
+"""Proves that a plan is safe before it runs, whether the plan is new or was read from a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_plan(text: str | bytes) -> Plan:
     Raises
     ------
     ArtifactError
-        The text is not a plan of this version, or something in it is out of bounds.
+        The text is not a plan of this version, or a number in it is out of bounds.
     PlanError
         The plan is unsafe: a wait is missing, or two tensors may use the same bytes at once.
     """

@@ -11,7 +11,7 @@ from ..program.storage import PEER_COPY, dependencies, span
 
 @dataclass(frozen=True)
 class Placement:
-    """A program over several devices. The tensors of an operator lie on the operator's device.
+    """A program for several devices. The tensors of an operator lie on the operator's device.
 
     Attributes
     ----------
@@ -36,12 +36,12 @@ def place_on_devices(program: Program, order: Sequence[int], device_of: Sequence
 
     A value lies on the device of its producer; an input or a weight lies on the device of its first
     reader. If parts of one tensor are written on several devices, the tensor lies on the device of
-    the first producer, and the other parts are copied to this device. Each other device that reads
-    the tensor gets one copy, which all readers on that device share. If a device reads only a part
-    of the tensor, only this part is copied. Inputs and weights are never copied during a run: the
-    host writes them to every device that reads them.
+    the first producer, and the other parts are copied to this device. Each other device with
+    readers of the tensor gets one copy for all its readers. If a device reads only a part of the
+    tensor, only this part is copied. Inputs and weights are never copied during a run: the host
+    writes them to every device that reads them.
 
-    A copy is launched right after the last operator that writes the copied value.
+    The host launches a copy right after the last operator that writes the copied value.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class _Placer:
         # Maps a part of a tensor to its copy. The key is (id of the tensor's root value, first
         # byte, end byte, device).
         self._here: dict[tuple[int, int, int, str], int] = {}
-        # Maps (value, device) to the value that operators on `device` read in place of `value`.
+        # Maps (value, device) to the copy that operators on `device` read instead of `value`.
         self._views: dict[tuple[int, str], int] = {}
 
     def run(self, order: Sequence[int]) -> Placement:
@@ -103,7 +103,7 @@ class _Placer:
         return {v: homes.get(v, self._device_of[0]) for v in range(len(self._values))}
 
     def _read(self, value: int, device: str) -> int:
-        """The value that an operator on `device` reads in place of `value`."""
+        """The value that an operator on `device` reads: `value`, or its copy on that device."""
         if self._devices[value] == device:
             return value
         if (value, device) not in self._views:
@@ -128,7 +128,9 @@ class _Placer:
         return self._add(view, device)
 
     def _written(self, value: int, device: str) -> int:
-        """The value that an operator on `device` writes in place of `value`."""
+        """The value that an operator on `device` writes: `value`, or a value that is copied to
+        it.
+        """
         if self._devices[value] == device:
             return value
         root, begin, end = span(self._values, value)

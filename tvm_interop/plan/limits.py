@@ -1,10 +1,11 @@
-"""Limits of the numbers in a plan, so that nothing computed from them overflows."""
+"""Limits of the numbers in a plan. Within them, nothing that is computed from the numbers
+overflows."""
 
 DTYPES = frozenset(
     ["bool", "bfloat16", "float16", "float32", "float64"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
-"""Types of tensors, as NumPy spells them. `bfloat16` is for tensors between operators only."""
+"""Types of tensors, as NumPy spells them. Inputs and outputs of a model cannot be `bfloat16`."""
 
 MAX_OPERATORS = 2**20
 MAX_STREAMS = 2**12
@@ -12,9 +13,9 @@ MAX_THREADS = 2**12
 MAX_DEVICES = 2**10
 MAX_RANK = 32
 MAX_REPEATED = 64
-"""An operator may have this many inputs, or twice as many inputs as the plan has values, if that is
-more. So a file that is made to waste time is refused: a file in which an operator reads the same
-values hundreds of thousands of times."""
+"""An operator may have this many inputs, or twice as many as the plan has values, if that is more.
+The limit refuses files that are made to waste time, in which an operator reads the same values
+hundreds of thousands of times."""
 MAX_DIMENSION = 2**40
 MAX_PARAMETER = 2**31 - 1
 """Largest parameter of a library's operator, for example a stride or a number of groups."""

@@ -27,11 +27,11 @@ def make_plan(
 ) -> Plan:
     """Turn a schedule into a plan: streams, the fewest waits, and a memory layout.
 
-    With several GPUs, `place_on_devices` says which GPU each tensor lies on, and each GPU has an
-    arena of its own. For each pair of GPUs with copies from the first to the second, the plan has
-    one more stream, on the sending GPU, that runs only these copies. So an operator waits for a
-    copy only if it reads the copy. Copies between the same two GPUs would take turns on the link
-    anyway. The copy runs on the sending GPU, because a write to another GPU's memory needs no
+    With several GPUs, `place_on_devices` says which GPU each tensor lies on, and each GPU has its
+    own arena. For each pair of GPUs with copies from the first to the second, the plan has one more
+    stream, which runs only these copies. So an operator waits for a copy only if it reads the copy.
+    One stream is enough, because copies between the same two GPUs use the same link one after the
+    other. The stream is on the sending GPU, because a write to another GPU's memory needs no
     answer, but a read does.
 
     Parameters
@@ -50,7 +50,8 @@ def make_plan(
     """
     graph = program.graph()
     schedule.validate(graph)
-    ids = schedule.ids_in(graph)  # The schedule's ids may differ from the graph's.
+    # The schedule's operator ids may differ from the graph's, so compare names.
+    ids = schedule.ids_in(graph)
     stream_orders = [[ids[op] for op in ops] for ops in schedule.streams if ops]
     devices = _stream_devices(schedule, device)
     ordering = [(ids[before], ids[after]) for before, after in schedule.ordering_edges()]
@@ -153,7 +154,7 @@ def _values_by_kind(program: Program, placement: Placement | None) -> tuple[Plan
             return "input"
         if index not in written:
             assert index in copy_of, f"value `{program.values[index].name}` has no producer"
-            # A copy of an input is stored as an input, and a copy of a weight as a weight.
+            # A copy of an input has storage `input`, and a copy of a weight has storage `weight`.
             return storage(copy_of[index])
         return "output" if index in outputs else "arena"
 
@@ -174,7 +175,7 @@ def _values_by_kind(program: Program, placement: Placement | None) -> tuple[Plan
 
 
 def _place(plan: Plan) -> Plan:
-    """Give every arena value its offset, in the arena of its device."""
+    """Give every value with storage `arena` its offset in the arena of its device."""
     offset_of: dict[int, int] = {}
     arenas: dict[str, int] = {}
     for device, buffers in plan.arena_buffers().items():

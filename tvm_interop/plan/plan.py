@@ -1,4 +1,4 @@
-"""An execution plan: the stream and the waits of each operator, and the place of each tensor.
+"""Defines `Plan`, which says each operator's stream and waits, and each tensor's place in memory.
 
 Besides kernels and weights, the executor needs only a plan. `make.make_plan` makes a plan,
 `check.check_plan` proves it safe, and the artifact holds it as JSON. Plans do not depend on Relax.
@@ -23,8 +23,8 @@ class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     device: `cpu:0`, or a GPU such as `cuda:0`.
-    threads: number of threads that its kernels may use.
-    urgent: whether a GPU should prefer this stream's work to the work of other streams.
+    threads: number of threads that the stream's kernels may use.
+    urgent: whether a GPU should run this stream's work before the work of other streams.
     """
 
     device: str
@@ -96,7 +96,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def whole(self) -> str:
-        """The name of the divided operator that this operator is a part of.
+        """The name of the divided operator of which this operator is a part.
 
         The result is the operator's own name if it is not a part of another operator.
         """
@@ -183,7 +183,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.arenas.get(device, 0) if self.arenas else self.arena_bytes
 
     def twins(self) -> dict[int, list[int]]:
-        """For each value that has copies on other devices, the indices of these copies."""
+        """The indices of the copies of each value that has copies on other devices."""
         found: dict[int, list[int]] = {}
         for v, value in enumerate(self.values):
             if value.copy_of is not None:

@@ -1,4 +1,4 @@
-"""Checks that the plans in an artifact are of one model, for different shapes of its inputs."""
+"""Checks that all plans in an artifact belong to one model, for different shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ def check_shapes(plans: Sequence[Plan]) -> None:
             )
             if ours != first:
                 raise ArtifactError(
-                    f"shape {i} has the {kind} {ours}, shape 0 has {first}: they are not of one "
-                    "model"
+                    f"the plan of shape {i} has the {kind} {ours}, and the plan of shape 0 has "
+                    f"{first}: the plans are not of one model"
                 )
         shapes = tuple(shape for _, shape, _ in interface(plan, plan.inputs))
         if known.setdefault(shapes, i) != i:
-            raise ArtifactError(f"shapes {known[shapes]} and {i} are the same: {shapes}")
+            raise ArtifactError(
+                f"the plans {known[shapes]} and {i} are for the same shapes: {shapes}"
+            )
 
 
 def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
@@ -71,7 +73,8 @@ def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
 def check_row_sizes(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) -> None:
     """Check that plans are of the same model, with one plan for each number of rows.
 
-    With two ranges, there must be a plan for each combination of their numbers of rows.
+    If two dimensions have ranges, there must be a plan for each combination of their numbers of
+    rows.
 
     Parameters
     ----------
@@ -133,8 +136,8 @@ def check_masks(
     Raises
     ------
     ArtifactError
-        A mask is not an input with rows, its type is not a type of masks, or it must be 1 at `any`
-        position and has several elements at each position. The message names the input.
+        A mask is not an input with rows, or its type is not a type of masks. Or a mask must be 1 at
+        `any` position and has several elements at each position. The message names the input.
     """
     sizes = list(zip(*ranges.values(), strict=True))
     for name, one_at in masks.items():
@@ -149,9 +152,9 @@ def check_masks(
         rows = (s for s, axis in zip(sizes[0], axes, strict=False) if axis is not None)
         if not can_be or (one_at == "any" and math.prod(found[0][0]) != math.prod(rows)):
             raise ArtifactError(
-                f"`{name}` cannot be a mask: there must be an input of that name with "
-                f"`{list(ranges)[-1]}`, of a type for masks, with one element at each position if "
-                "it must be 1 at any"
+                f"`{name}` cannot be a mask: a mask is an input with the dimension "
+                f"`{list(ranges)[-1]}` and a type that masks can have; a mask that must be 1 at "
+                "any position has one element at each position"
             )
 
 

@@ -1,8 +1,8 @@
 """Turns a plan into the form that the checker takes: which bytes each operator reads and writes.
 
-This form follows only from the plan: from its operators with their values, streams and waits, and
-from the place of each value. No code of the planner is used, because the checker must find the
-planner's mistakes. For the same reason this module computes the sizes of tensors itself.
+The form is computed only from the plan: from its operators with their values, streams and waits,
+and from the place of each value. No code of the planner is used, because the checker must find the
+planner's mistakes. For the same reason this module has its own code for the sizes of tensors.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def stream_program(plan: Plan) -> StreamProgram:
     """Describe `plan` as a program of streams.
 
     The indices in `plan` must be valid (see `validate.check_bounds`). No kernel of a plan may write
-    memory that it also reads. A part of a tensor counts as bytes of the whole tensor, so an
-    operator that reads the whole must be ordered after the writers of all parts.
+    memory that it also reads. A part of a tensor counts as bytes of the whole tensor. So an
+    operator that reads the whole tensor must be ordered after the operators that write its parts.
     """
     names = [op.name for op in plan.operators]
     operators = tuple(
@@ -58,7 +58,7 @@ def _place(plan: Plan, root: int) -> tuple[str, int]:
 
 
 def _label(plan: Plan, root: int) -> str:
-    """The tensor's name and number, because names of values need not be unique."""
+    """The tensor's name with its number, because two values may have the same name."""
     return f"{plan.values[root].name} ({root})"
 
 

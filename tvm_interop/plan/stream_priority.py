@@ -1,7 +1,7 @@
 """Chooses the stream that a GPU should prefer.
 
-The chosen stream runs most of the longest chain of operators that wait for each other. A run takes
-at least as long as this chain, so no operator of the chain should be delayed.
+In a chain of operators, each waits for the operator before it. The chosen stream runs most of the
+longest chain. A run takes at least as long as this chain, so nothing should delay its operators.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .plan import Plan
 
 
 def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Plan:
-    """A copy of `plan` in which the stream that runs most of the longest chain is urgent.
+    """Return a copy of `plan` in which the stream that runs most of the longest chain is urgent.
 
     In a chain each operator waits for the operator before it, or comes after it on the same stream.
-    The length of a chain is the sum of the latencies of its operators. Of equally long chains, the
-    chain whose last operator comes first in the plan is taken. If two chains have the same last
-    operator, the operators before the last are compared in the same way. Of equal streams, the
-    stream with the lowest index is taken. A plan with a single stream stays as it is.
+    A chain is as long as the sum of its operators' latencies. Ties between chains: the
+    chain whose last operator comes first in the plan. If two chains end in the same operator, the
+    operators before it are compared in the same way. Ties between streams: the lowest index. A plan
+    with a single stream is returned unchanged.
 
     Parameters
     ----------
@@ -42,7 +42,9 @@ def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Pl
 
 
 def _longest_chain(plan: Plan, lengths: Sequence[float]) -> list[int]:
-    """The longest chain of operators that wait for each other, from the last to the first."""
+    """The longest chain of operators in which each waits for the one before it, last operator
+    first.
+    """
     ends: list[float] = []
     ahead_of: list[int | None] = []
     last_on: dict[int, int] = {}

@@ -3,8 +3,8 @@
 The hashes in the file reveal damage, but not an attack: an attacker who writes a file also writes
 its hashes. So no number in the file is trusted. The functions of this module check the following:
 
-- each number is within bounds, so that nothing computed from the numbers overflows;
-- no memory is allocated for data that the file does not hold;
+- each number is within bounds, so that nothing that is computed from it overflows;
+- the file holds all data for which memory will be allocated;
 - each index points at an existing entry;
 - the bytes of a tensor lie within the tensor's storage;
 - each byte that is read has been written.
@@ -127,7 +127,7 @@ def check_schedule(schedule: Schedule, plan: Plan) -> None:
 def check_fallback(fallback: Plan, plan: Plan) -> None:
     """Check that the plan for machines without kernel libraries needs no library, and fits `plan`.
 
-    Both plans must have the same inputs and outputs.
+    The fallback and `plan` must have the same inputs and outputs.
 
     Raises
     ------
@@ -236,7 +236,7 @@ def _check_value(value: PlannedValue) -> None:
 def _check_total(plan: Plan) -> None:
     """Check that the sizes of all tensors add up to at most `MAX_BYTES`.
 
-    So sums of sizes and offsets cannot overflow 64 bits.
+    If the check passes, sums of sizes and offsets cannot overflow 64 bits.
     """
     total = sum(value.nbytes for value in plan.values)
     if total > MAX_BYTES:
@@ -317,7 +317,7 @@ def _check_interface(plan: Plan) -> None:
                 f"`{value.name}`, an input or output of the model, is {value.layout}; it must be "
                 "plain"
             )
-        if "\0" in value.name:  # In the C interface, a zero byte would end the name.
+        if "\0" in value.name:  # In the C interface, a zero byte would end the name too early.
             raise ArtifactError(
                 f"{value.name!r}, an input or output of the model, has a zero byte in its name"
             )

@@ -8,7 +8,7 @@ from .plan import Plan, PlannedOperator
 
 
 def check_devices(plan: Plan) -> None:
-    """Check that operators run on the device of their tensors; only copies reach other devices.
+    """Check that operators run on the device of their tensors. Only copies may use two devices.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def _check_twin(plan: Plan, v: int) -> None:
 def _check_copy(plan: Plan, op: PlannedOperator, here: str) -> None:
     """Check a copy operator: it runs on the device of its input, and copies to another device.
 
-    Its input and output must be planned as the same value on two devices.
+    The input and the output of a copy must be marked in the plan as the same value on two devices.
     """
     if (len(op.inputs), len(op.outputs)) != (1, 1):
         raise ArtifactError(f"copy `{op.name}` must have one input and one output")

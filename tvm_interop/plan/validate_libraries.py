@@ -1,6 +1,6 @@
 """Checks a plan's descriptions of the operators that kernel libraries run.
 
-A library learns from the description what to compute, and on which shapes, layouts and types.
+A description tells a library what to compute, and on which shapes, layouts and types.
 """
 
 from __future__ import annotations

@@ -11,24 +11,25 @@ from .storage import ALIGNMENT
 
 
 def can_be_in_place(part_nbytes: Sequence[int], alignment: int = ALIGNMENT) -> bool:
-    """Whether tensors of these sizes, one after the other, all begin at an aligned address."""
+    """Whether each tensor begins at an aligned address if tensors of these sizes lie one after the
+    other.
+    """
     return all(nbytes % alignment == 0 for nbytes in part_nbytes[:-1])
 
 
 def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
-    """`program` without the concatenations whose inputs can be written into place.
+    """Return `program` without the concatenations whose inputs can be written into the result.
 
     Each input becomes an alias of a part of the result, and an operator that reads the result
     depends on the writers of all parts. Two conditions must hold. First, the inputs lie one after
-    the other in the result: all have one type, and the joined axis is the outermost axis with more
-    than one element. Second, each input is written by an operator into storage of its own: it is
-    not an input of the model, a weight or a reshape, and does not have a place in another result
-    already. Other concatenations stay in the program as operators whose kernels copy.
+    the other in the result: all have the same type, and the joined axis is the outermost axis with
+    more than one element. Second, an operator writes each input into its own storage: the input is
+    not an input of the model, a weight or a reshape, and is not already a part of another result.
+    Other concatenations remain as operators whose kernels copy.
 
     In networks such as DenseNet, each concatenation joins all inputs of an earlier concatenation
-    and further tensors. In such a network only the inputs of the longest concatenation are written
-    into place. The results of the shorter concatenations are then the beginning of the longest
-    result.
+    and further tensors. Here only the inputs of the longest concatenation are written into place.
+    The result of each shorter concatenation is then the first part of the longest result.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ def _place_parts(op: Operator, values: list[Value]) -> None:
 def make_alias(values: list[Value], part: int, result: int, begin: int) -> None:
     """Make `part` an alias of the bytes of `result` from byte `begin` on.
 
-    All aliases of `part` become aliases of `result` too.
+    Aliases of `part` become aliases of `result` too.
     """
     within = values[result].alias_of
     if within is not None:

@@ -12,20 +12,19 @@ import numpy as np
 from .storage import ALIGNMENT, Layout, block_of, stored_nbytes
 
 _FLOPS_A_PART = 1_000_000
-"""Smallest number of floating-point operations of a part. A modern core computes so many operations
-in five to ten microseconds."""
+"""A part has at least this many floating-point operations. A modern core computes them in five to
+ten microseconds."""
 _READS_A_PART = 1 << 15
-"""Smallest number of values that a part reads, if reading limits the operator. Examples are
-poolings and depthwise convolutions. A core takes some microseconds to read so many values."""
+"""If reading limits the speed of an operator, as in poolings and depthwise convolutions, a part
+reads at least this many values. A core takes some microseconds to read them."""
 
 
 @dataclass(frozen=True)
 class Cut:
     """How an argument of an operator is divided: along `axis`, at multiples of `step` indices.
 
-    If `axis` is None, the argument is not divided. If `lies_apart` is set, the elements of a part
-    of the argument are not contiguous in memory. Each part of the operator then gets the whole
-    tensor.
+    If `axis` is None, the argument is not divided. If `lies_apart` is set, the elements that a part
+    needs are not contiguous in memory, so each part of the operator gets the whole tensor.
     """
 
     axis: int | None
@@ -68,22 +67,25 @@ class Tensors(Protocol):
 
 
 def most_products(op: Tensors, *, read: int) -> int:
-    """The largest number of parts worth making of an operator that sums up products.
+    """The largest number of parts into which it is worth dividing an operator that sums up
+    products.
 
-    The latency is the longer of two times: the time to compute the products, and the time to read
-    the factors. For an image with few pixels, or a matrix with a single row, reading takes longer
+    The operator takes the time to compute the products or the time to read the factors, whichever
+    is longer. For an image with few pixels, or a matrix with a single row, reading takes longer
     than computing.
 
     Parameters
     ----------
-    read: how many numbers of the factors the parts divide among themselves. A factor that each part
-        reads as a whole does not count, because a division does not shorten the time to read it.
+    read: the number of elements of the factors that are divided among the parts. A factor that each
+        part reads completely does not count, because a division does not shorten the time to read
+        it.
     """
     return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
 
 
 def most_reads(op: Tensors, numbers_each: int = 1) -> int:
-    """The largest number of parts into which it is worth dividing an operator limited by reading.
+    """The largest number of parts into which it is worth dividing an operator whose speed is
+    limited by reading.
 
     The operator reads `numbers_each` numbers for each number of its result.
     """
@@ -93,8 +95,8 @@ def most_reads(op: Tensors, numbers_each: int = 1) -> int:
 def along_rows(op: Tensors) -> list[Cut] | None:
     """Cut an operator that works along the last axis of its data.
 
-    The cut is along the first axis, other than the last one, with more than one element. The result
-    is None if there is no such axis.
+    The cut is along the first axis with more than one element, but never along the last axis.
+    Return None if there is no such axis.
     """
     data = op.shapes[0]
     axis = next((a for a, dim in enumerate(data[:-1]) if dim > 1), None)
@@ -128,6 +130,8 @@ def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
 
 
 def lies_apart(op: Tensors, argument: int, axis: int) -> bool:
-    """Whether neighbouring rows of the image `argument`, along `axis`, lie apart in memory."""
+    """Whether neighbouring rows (along `axis`) of the image `argument` are not contiguous in
+    memory.
+    """
     shape = op.shapes[argument]
     return axis == 2 and (shape[0] > 1 or shape[1] > block_of(op.layouts[argument]))

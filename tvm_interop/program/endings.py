@@ -27,7 +27,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     has_bias: whether a bias is added.
     has_sum: whether a tensor of the output's shape is added before the activation. In a quantised
-        operator, one of the operator's steps adds this tensor, in the form of its stored integers.
+        operator, a step `add_tensor` adds this tensor of integers.
     activation: the function applied last. `swish` is x * sigmoid(x), `hardsigmoid` is
         clip(x / 6 + 1 / 2, 0, 1), and `hardswish` is x * hardsigmoid(x). `gelu_tanh` approximates
         `gelu` by a hyperbolic tangent.

@@ -71,11 +71,11 @@ class OpGraph:
             are then named `op0`, `op1`, ...
         edges: pairs of the producer and the consumer of a tensor, either two ids or two names. An
             edge given twice counts twice.
-        edge_bytes: for each edge, the bytes that the consumer needs from the producer for this
-            edge. A tensor that is read twice counts once. None if not known. The latency of copies
-            between GPUs depends on these bytes.
-        layers: a description of each operator, for the scheduler `gpg`, which learns from it. None
-            if not known.
+        edge_bytes: for each edge, the number of bytes that the consumer reads from the producer. If
+            it reads a tensor by two edges, only one of them has the bytes. None if not known. The
+            latency of copies between GPUs depends on these bytes.
+        layers: a description of each operator, from which the scheduler `gpg` learns. None if not
+            known.
 
         Raises
         ------
@@ -100,12 +100,12 @@ class OpGraph:
 
     @property
     def num_ops(self) -> int:
-        """How many operators there are."""
+        """The number of operators."""
         return len(self._names)
 
     @property
     def num_edges(self) -> int:
-        """How many edges there are; a repeated edge counts as often as it was given."""
+        """The number of edges. An edge that was given twice counts twice."""
         return len(self._edges)
 
     @property
@@ -130,7 +130,8 @@ class OpGraph:
 
     @cached_property
     def width(self) -> int:
-        """The size of the largest antichain: a set of operators in which none reaches another.
+        """The size of the largest antichain, which is a set of operators that do not depend on each
+        other.
 
         The size is computed by Dilworth's theorem, as a bipartite matching.
         """
@@ -157,10 +158,10 @@ class OpGraph:
     def blocks(self) -> tuple[tuple[int, ...], ...]:
         """The blocks that IOS schedules one by one, in order, each in topological order.
 
-        Two blocks are cut apart where each operator before the cut reaches each operator after it.
-        If a single operator follows several independent operators, such as the concat of an
-        Inception module, it belongs to their block. Any other single operator between two cuts is a
-        block of its own.
+        The graph is cut where each operator before the cut reaches each operator after it, and a
+        block lies between two cuts. If a single operator follows several independent operators,
+        such as the concat of an Inception module, it belongs to their block. Any other single
+        operator between two cuts is a block of its own.
         """
         return tuple(tuple(block) for block in native.graph_blocks(self._native))
 
@@ -176,7 +177,7 @@ class OpGraph:
 
 
 def pack_edges(edges: Iterable[tuple[int, int]]) -> bytes:
-    """Edges as the native functions take them: pairs of int64, one after the other."""
+    """Edges in the form that native functions take: pairs of int64, one after the other."""
     return np.asarray(list(edges), dtype=np.int64).tobytes()
 
 
@@ -213,7 +214,7 @@ def _edge_ids(
     try:
         source, target = edge
     except (TypeError, ValueError):
-        raise GraphError(f"edge {edge!r} is not a pair; give producer and consumer") from None
+        raise GraphError(f"edge {edge!r} is not a pair; give its producer and consumer") from None
     return _op_id(source, edge, ids, num_ops), _op_id(target, edge, ids, num_ops)
 
 

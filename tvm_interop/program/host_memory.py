@@ -10,16 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 ALIGNMENT = 64
-"""The address of every tensor but the caller's inputs is a multiple of this many bytes. Vector
-instructions then touch as few cache lines as possible. Artifacts of older versions need it for
-inputs too, because TVM's code generator assumed it."""
+"""The address of every tensor, except the caller's inputs, is a multiple of this many bytes. So
+vector instructions access as few cache lines as possible. In artifacts of older versions, the
+inputs must have such addresses too, because TVM's code generator assumed it."""
 
 
 @functools.cache
 def memory_nbytes() -> int:
     """Return the size of this machine's memory, without swap space.
 
-    The system may allocate more memory than this size, and kill a process when it uses the memory.
+    The system may promise a process more memory than this size, and kill the process when it uses
+    the memory.
     """
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
@@ -27,7 +28,8 @@ def memory_nbytes() -> int:
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
     """Return an uninitialised array whose address is a multiple of 64 bytes.
 
-    A run uses such an array without a copy (see `GraphModule.set_input_zero_copy`).
+    A run can read such an array as an input without copying it (see
+    `GraphModule.set_input_zero_copy`).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Imports all files of a package; each file registers its contents when it is imported."""
+"""Imports all files of a package, each of which registers its contents when it is imported."""
 
 from __future__ import annotations
 

@@ -12,15 +12,15 @@ class KernelDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    function: name of the kernel in the machine code; the kind of the operator if the demand is
+    function: name of the kernel in the machine code, or the kind of the operator if the numbers are
         assumed.
     blocks: blocks of the launch.
     threads: threads of a block.
     registers: number of 32-bit registers of a thread.
     static_shared_bytes: shared memory that the kernel itself declares for each block.
     dynamic_shared_bytes: shared memory that the launch adds for each block.
-    assumed: whether the numbers are assumed, for a kernel of a library, and were not read from
-        machine code.
+    assumed: whether the numbers are assumptions about a library's kernel. If not, they were read
+        from machine code.
     """
 
     function: str
@@ -55,8 +55,8 @@ class GpuKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     flops: floating-point operations of the kernel.
     launches: for each architecture, such as `sm_90`, the resources of the kernel's launches in
-        order. Only the machine code differs between architectures; the numbers of blocks and
-        threads are equal for all architectures.
+        order. The machine code differs between architectures, but the numbers of blocks and threads
+        do not.
     """
 
     flops: int = 0

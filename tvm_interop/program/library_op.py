@@ -36,11 +36,12 @@ class LibraryOp:
     is_quantised: ClassVar[bool] = False
     """Whether the operator multiplies or moves integers of 8 bits."""
     computes: ClassVar[bool] = True
-    """Whether the operator does more than move numbers."""
+    """Whether the operator computes something. If not, it only moves numbers."""
     takes_large: ClassVar[bool] = True
-    """Whether libraries can compute the operator for numbers whose cubes almost overflow."""
+    """Whether libraries' kernels are right for large numbers, whose cubes almost overflow."""
     layer: ClassVar[str] = ""
-    """The operator's type as TOP's paper has it, one of `layers.KINDS`; empty for others."""
+    """The operator's type in the paper on TOP, one of `layers.KINDS`; empty if the paper has no
+    such type."""
     pools: ClassVar[str] = ""
     """How the operator pools: `max`, `avg`, or empty if it does not pool."""
 
@@ -52,7 +53,7 @@ class LibraryOp:
 
     @property
     def tvm_may_win(self) -> bool:
-        """Whether TVM's kernel may be the faster one, so that it is measured beside a library's."""
+        """Whether TVM's kernel may be faster than a library's, so that both must be measured."""
         return True
 
     @property
@@ -102,10 +103,10 @@ class LibraryOp:
         return 1
 
     def with_tf32(self) -> LibraryOp:
-        """The operator with factors that may be rounded to TF32 on a GPU.
+        """A copy of the operator whose factors may be rounded to TF32 on a GPU.
 
         TF32 keeps 10 of the 23 bits of a float32's fraction. An operator that does not multiply
-        matrices is returned as it is.
+        matrices is returned unchanged.
         """
         return self
 
@@ -119,7 +120,7 @@ class LibraryOp:
     def has_shares(self) -> bool:
         """Whether the operator is divided into shares of its result.
 
-        Each share is an operator with the tensors and the description of the whole.
+        Each share is an operator with all tensors and the description of the divided operator.
         """
         return False
 
@@ -133,7 +134,9 @@ class LibraryOp:
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether a part of some rows reads its rows out of the whole image; see `cut`."""
+        """Whether a part with some of the rows gets the whole image and reads its rows from it (see
+        `cut`).
+        """
         return False
 
     @property
@@ -146,17 +149,17 @@ class LibraryOp:
         return []
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the remainder after the last whole step of `cut` is too small to be a part."""
+        """Whether the last part of a division by `cut` would be too small."""
         return False
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
-        """A part of the operator; `shapes` and `cut` are the fields of the part."""
+        """A part of the operator. `shapes` and `cut` are the part's fields."""
         return self.with_fields(shapes=shapes, cut=cut)
 
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """The part that makes the rows `rows.made`; `shapes` and `cut` are fields of the part."""
+        """The part that computes the rows `rows.made`. `shapes` and `cut` are the part's fields."""
         return self.part(shapes, cut)
 
     # The methods below write and read the operator's fields.
@@ -171,7 +174,9 @@ class LibraryOp:
         return {"op": self.op, **dict.fromkeys(("shapes", "layouts")), **_DEFAULTS, **own}
 
     def with_fields(self, **changes: Any) -> LibraryOp:
-        """A copy with these fields changed; the fields are named as in the method `fields`."""
+        """A copy of the operator with some fields changed. They are named as in the method
+        `fields`.
+        """
         return library_op(**self.fields() | changes)
 
     def to_json(self) -> str:
@@ -202,8 +207,8 @@ class LibraryOp:
     def given_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the tensors that the operator is given.
 
-        For an argument that is cut out of a larger tensor, the shape is the larger tensor's. All
-        other shapes are as in `shapes`.
+        The result is `shapes` with one exception: an argument that is cut out of a larger tensor
+        has the shape of the larger tensor.
         """
         if not self.cut:
             return self.shapes
@@ -226,15 +231,15 @@ class DescribedOp(LibraryOp, msgspec.Struct, frozen=True, kw_only=True, forbid_u
     shapes: shapes of the arguments in order, the output last. An argument has the shape of a plain
         tensor, whatever its layout is.
     layouts: layout of each argument in memory.
-    dtype: the type that factors of products are rounded to. Products of float16 and bfloat16 are
-        added up in float32. An operator without products computes in this type. A quantised
-        operator has int8.
+    dtype: the type to which factors of products are rounded. (Products of float16 and bfloat16 are
+        added up in float32.) An operator without products computes in this type. For a quantised
+        operator it is int8.
     stored: type in memory of each argument's numbers; empty if all of them are `dtype`.
     cut: four numbers for an argument that is cut out of a larger tensor: the index of the argument,
-        the axis along which it is cut, the begin of the argument on this axis, and the size of the
-        larger tensor along this axis. Empty if no argument is cut out. `shapes` has the shape of
-        the argument. Only oneDNN takes cut arguments: the data of a convolution that is divided by
-        rows, and the right factor of a product that is divided by columns. The right factor is
+        the axis along which it is cut, the beginning of the argument on this axis, and the size of
+        the larger tensor along this axis. Empty if no argument is cut out. `shapes` has the shape
+        of the argument. Only oneDNN takes cut arguments: the data of a convolution that is divided
+        by rows, and the right factor of a product that is divided by columns. The right factor is
         plain.
     """
 
@@ -273,7 +278,7 @@ def library_op(**fields: Any) -> LibraryOp:
     Raises
     ------
     ValueError
-        There is no such kind or field, or a field has another type; the message says which.
+        The kind or a field does not exist, or a field has another type; the message says which.
     """
     return from_document(fields)
 
@@ -284,7 +289,7 @@ def from_document(given: Any) -> LibraryOp:
     Raises
     ------
     ValueError
-        There is no such kind or field, or a field has another type; the message says which.
+        The kind or a field does not exist, or a field has another type; the message says which.
     """
     if not isinstance(given, dict):
         raise ValueError(f"Expected `object`, got `{type(given).__name__}`")
@@ -334,12 +339,12 @@ _DEFAULTS: dict[str, Any] = {
     "steps": (),
 }
 """The fields that every description of an operator has in artifacts and databases, in this order.
-If a kind has no such field, the description holds the default from this table. The table does not
-grow: a field that is added to a kind later is written only for that kind."""
+If a kind lacks a field of this table, its descriptions have the default from the table. New fields
+are not added to the table. They are written only for their own kinds."""
 
 _LATER = ("epsilon", "dtype", "allow_tf32", "stored", "data_zero", "weight_zero", "cut", "steps")
-"""The fields that `to_json` leaves out if they have their defaults. So the JSON of an operator is
-the same as in databases that were written before these fields existed."""
+"""The fields that `to_json` leaves out if they have their defaults. So operators have the same JSON
+as in databases that were written before these fields existed."""
 
 
 def _is_default(field: str, value: Any) -> bool:
@@ -351,7 +356,7 @@ def _is_default(field: str, value: Any) -> bool:
 
 @cache
 def _paths(cls: Any) -> dict[str, tuple[str, ...]]:
-    """The chain of attributes that leads from `cls` to each field, by the field's JSON name."""
+    """The attributes through which each field is reached from `cls`, by the field's JSON name."""
     return dict(_walk(cls))
 
 

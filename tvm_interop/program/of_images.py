@@ -13,11 +13,11 @@ from .windows import Window
 
 
 class OfImages(DescribedOp, frozen=True, kw_only=True):
-    """An operator that takes and makes images; the first axis counts the images."""
+    """An operator that takes and makes images. The images lie along the first axis."""
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Indices of the arguments that may be blocked: the data, the tensor to add, the output."""
+        """Indices of the arguments that may have a blocked layout: data, tensor to add, output."""
         last = len(self.shapes) - 1
         return (0, *[last - 1] * self.has_sum, last)
 
@@ -47,7 +47,7 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def aligned_channels(self) -> int:
-        """The smallest step, in channels, from one aligned address to another; at least 16."""
+        """The smallest number of channels between two aligned addresses; at least 16."""
         images = (self.shapes[0], self.shapes[-1])
         return max(MOST_CHANNELS, *(aligned_step(self, [image[1:]], 0) for image in images))
 
@@ -79,7 +79,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """The part that makes the rows `rows.made`, with the padding that `rows` gives."""
+        """The part that computes the rows `rows.made`, with the padding that `rows` gives."""
         _, left, _, right = self.window.padding
         padding = (rows.top, left, rows.bottom, right)
         return self.with_fields(shapes=shapes, cut=cut, padding=padding)
@@ -103,7 +103,9 @@ class OfQuantisedWindows(OfWindows, frozen=True, kw_only=True):
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """No indices: no argument may be blocked, because the channels are the last axis."""
+        """Return no indices: no argument may have a blocked layout, because channels are the last
+        axis.
+        """
         return ()
 
     @property

@@ -1,7 +1,7 @@
 """The names of the parts of a divided operator: `conv1[1/2]` is the first of two parts of `conv1`.
 
-In a program, the field `whole` of an operator names the operator that it is a part of. Schedules
-and plans have no such field, so only the name of a part shows that it is a part.
+In a program, the field `whole` of a part names the divided operator. Schedules and plans have no
+such field, so there only its name shows that an operator is a part.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ _PART = re.compile(r"(?P<whole>.+)\[\d+/\d+\]")
 
 
 def whole_name(name: str) -> str:
-    """The name of the operator that `name` is a part of; `name` itself if it is not a part.
+    """The name of the divided operator of which `name` is a part; `name` itself if it does not name
+    a part.
 
     Examples
     --------

@@ -44,7 +44,7 @@ def parts_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
 
 
 def _begin(op: Operator, values: list[Value]) -> int | None:
-    """The first byte of the slice `op` in the image's storage; None if `op` is no such slice."""
+    """The first byte of the slice `op` in the image's storage; None if `op` is not such a slice."""
     described = op.description
     if not isinstance(described, Part):
         return None

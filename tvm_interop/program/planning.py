@@ -29,7 +29,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The place of each buffer in one arena.
+    """The place of each buffer in an arena, a block of memory that buffers share.
 
     Attributes
     ----------
@@ -63,11 +63,11 @@ def sync_plan(
     streams: Sequence[Sequence[int]],
     extra_edges: Iterable[tuple[int, int]] = (),
 ) -> list[tuple[int, ...]]:
-    """For each operator, the operators on other streams that it must wait for.
+    """For each operator, find the operators on other streams that it must wait for.
 
-    The order on each stream, the dependencies and `extra_edges` together are a graph. The waits are
-    the edges between streams in the transitive reduction of this graph. No smaller set of waits
-    gives the same order. The waits of each operator are sorted by stream.
+    The dependencies, the order on each stream and `extra_edges` together form a graph. The waits
+    are those edges of its transitive reduction that lead from one stream to another. No smaller set
+    of waits enforces the same order. The waits of each operator are sorted by stream.
 
     Parameters
     ----------
@@ -89,9 +89,10 @@ def sync_plan(
 
 
 def launch_order(streams: Sequence[Sequence[int]], waits: Sequence[Sequence[int]]) -> list[int]:
-    """Merge streams into one order in which every wait points backwards.
+    """Merge streams into one order, in which an operator comes after those that it waits for.
 
-    The order goes round robin over the streams. Each stream advances as far as its waits allow.
+    The streams take turns (round robin). In its turn, a stream adds operators as far as its waits
+    allow.
 
     Parameters
     ----------
@@ -119,13 +120,13 @@ def memory_plan(
     buffers: Sequence[Buffer],
     alignment: int = 64,
 ) -> MemoryPlan:
-    """Place buffers in one arena; they share bytes only if the order of operators allows it.
+    """Place buffers in one arena. Buffers share bytes only if the order of operators allows it.
 
     Two buffers may share bytes if every operator that uses one buffer has finished before any
     producer of the other buffer starts. The given streams and waits must enforce this order,
-    however long the operators take. So an operator never writes over a buffer that it reads.
-    Buffers are placed from the largest to the smallest, and equally large buffers by index. Each
-    buffer gets the lowest aligned offset that is free.
+    however long the operators take. One consequence is that an operator never writes over a buffer
+    that it reads. Buffers are placed from the largest to the smallest, and equally large buffers by
+    index. Each buffer gets the lowest aligned offset that is free.
 
     Raises
     ------
@@ -139,19 +140,18 @@ def memory_plan(
 
 
 def memory_order(graph: OpGraph, buffers: Sequence[Buffer]) -> MemoryOrder:
-    """An order in which all operators can run on one stream and few bytes are in use at once.
+    """Find an order to run all operators on one stream in which few bytes are in use at once.
 
-    The order is greedy. The next operator is the ready operator with the smallest difference
-    between the bytes that it allocates and the bytes that it frees. Of equal operators, the
-    operator with the lowest id is next. Because the order is greedy, its peak is not always the
-    smallest possible. If `OpGraph.topological_order` has a lower peak, that order is returned
-    instead. A buffer is in use from the start of its producer to the end of its last user.
+    The order is greedy. Of all ready operators, the next is the one that adds the fewest bytes to
+    those in use, or frees the most. Ties: the lowest id. Because the order is greedy, its peak is
+    not always the smallest possible. If `OpGraph.topological_order` has a lower peak, that order is
+    returned instead. A buffer is in use from the start of its producer to the end of its last user.
 
     Raises
     ------
     PlanError: a buffer has a negative size or an unknown operator.
 
-    Complexity: O(n * operators ready at once * buffers an operator touches).
+    Complexity: O(operators * operators ready at once * buffers that an operator uses).
     """
     order, peak_bytes, topological = native.memory_order(graph.native, *_columns(buffers))
     return MemoryOrder(tuple(order), int(peak_bytes), int(topological))

@@ -1,4 +1,4 @@
-"""A model in the form for schedulers and planners: operators, tensors between them, weights.
+"""Defines `Program`, the form of a model for schedulers and planners: operators and tensors.
 
 Lowering turns a Relax function into a `Program`, a flat list of kernel calls in topological order.
 A program does not depend on Relax. So everything after lowering (planning, measuring, executing)
@@ -29,9 +29,9 @@ class Value:
     shape: dimensions, all known.
     dtype: as numpy spells it, e.g. `float32`.
     alias_of: index of another value, whose storage this value uses. This value is then a reshape or
-        a part of the other value. The other value is never an alias itself. None for a value with
-        storage of its own.
-    offset: byte at which an alias begins in the storage of the other value.
+        a part of the other value. The other value is never an alias itself. None if this value has
+        its own storage.
+    offset: byte at which this value, if it is an alias, begins in the storage of the other value.
     layout: the order of the tensor's elements in memory.
     """
 
@@ -63,10 +63,10 @@ class Operator:
     share: which share of the kernel this call runs, and the number of shares. The outermost loop of
         TVM's kernel is divided among them; a library's kernel must have shares
         (`LibraryOp.has_shares`). None if the call runs the whole kernel.
-    whole: name of the operator that this operator is a part of; None if it is not a part.
+    whole: name of the divided operator of which this operator is a part; None if it is not a part.
     kernel_flops: floating-point operations of TVM's whole kernel, before it was scheduled.
-    refused: the description of the operator, if every kernel library refused to compute it; else
-        None.
+    refused: the operator's description if every kernel library refused to compute the operator;
+        else None.
     """
 
     name: str
@@ -84,10 +84,9 @@ class Operator:
     def flops(self) -> int:
         """Number of floating-point operations; for a share of a kernel, the share's operations.
 
-        The number is the same for every provider's kernel. If the description counts operations,
-        the number is this count: two operations for each product that a convolution or matrix
-        product sums up. Otherwise the number comes from TVM's kernel. The number is 0 if neither
-        the description nor the kernel has one.
+        The number is the same for every provider's kernel. If the description can compute the
+        number, it does: two operations for each product that a convolution or matrix product sums
+        up. Otherwise the number comes from TVM's kernel. It is 0 if neither knows the number.
         """
         described = self.description.flops if self.description is not None else 0
         flops = described or self.kernel_flops
@@ -162,7 +161,9 @@ class Program:
         return found
 
     def edges(self) -> list[tuple[int, int]]:
-        """Producer and consumer of each read of a tensor; a tensor read twice has two pairs."""
+        """The pair (producer, consumer) for each read of a tensor. A tensor that is read twice has
+        two pairs.
+        """
         return dependencies(self.values, self.operators)
 
     def graph(self) -> OpGraph:
@@ -190,7 +191,9 @@ class Program:
         return [i for i, (r, b, e) in spans if r == root and b < end and begin < e]
 
     def buffers(self) -> list[Buffer]:
-        """The tensors that need storage only during a run: all but inputs, outputs and weights."""
+        """The tensors that need storage only during a run: all except inputs, outputs and
+        weights.
+        """
         kept = {self.storage_of(v) for v in self.outputs}
         writers = self._users_of_storage([op.outputs for op in self.operators])
         readers = self._users_of_storage([op.inputs for op in self.operators])
@@ -201,7 +204,7 @@ class Program:
         ]
 
     def _users_of_storage(self, touched: list[tuple[int, ...]]) -> dict[int, list[int]]:
-        """For each value with storage of its own, the operators that use this storage.
+        """For each value that has its own storage, the operators that use this storage.
 
         `touched` holds, for each operator, the values that it uses.
         """

@@ -1,7 +1,7 @@
 """Finds the axes along which a tensor has the rows of a batch, or the positions of a sequence.
 
-A range stands for a dimension of the model, such as the batch, that may have several sizes. A model
-is compiled for some of these sizes. A row is one index of such a dimension.
+In this module, a range is a dimension of the model that may have several sizes, such as the batch.
+The model is compiled for some of these sizes. A row is one index of such a dimension.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ MASK_TYPES = ("bool", "uint8", "int8", "int32", "int64", "float32", "float64")
 
 
 def axis_of_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[int]) -> int | None:
-    """The axis along which the rows of a tensor lie; None if there is no such axis.
+    """Find the axis along which the rows of a tensor lie; None if there is no such axis.
 
-    This axis must be the only axis whose size differs between the shapes. Its size must be a
+    The axis of rows must be the only axis whose size differs between the shapes. Its size must be a
     multiple of the number of rows, with the same factor in all shapes.
 
     Parameters
@@ -53,7 +53,8 @@ def axes_of_ranges(
 
 
 def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[int]]) -> bool:
-    """Whether the tensor grows with each range of sizes along a separate axis, or not at all.
+    """Whether each range of sizes either makes the tensor grow along a separate axis, or does not
+    change its shape.
 
     For the parameters see `axes_of_ranges`.
     """
@@ -74,13 +75,13 @@ def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[in
 def next_larger(sizes: Sequence[Sequence[int]], rows: Sequence[int]) -> int:
     """The index of the smallest compiled combination of sizes into which the given rows fit.
 
-    The smallest combination is the combination with the least product of its sizes, because the
-    time of a run grows with the number of computed elements. There is a shape for each combination
-    of sizes, so the result has the next larger size of each range, and there are no ties.
+    The smallest combination is the one with the least product of its sizes, because the time of a
+    run grows with the number of computed elements. Each combination of sizes has a shape. So the
+    result has the next larger size of each range, and there are no ties.
 
     Parameters
     ----------
-    sizes: the combinations: for each shape, the number of rows of each range of sizes.
+    sizes: the combination of each shape, which has a number of rows for each range of sizes.
     rows: the number of rows to fit, for each range of sizes.
     """
     fit = [size for size in sizes if all(s >= r for s, r in zip(size, rows, strict=True))]

@@ -21,12 +21,12 @@ class _Slides(Tensors, Protocol):
 def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
     """Divide `op`, which has a single image with its rows along `axis`, into at most `parts` parts.
 
-    A result of fewer than 2 parts means that `op` is not divided.
+    If the result has fewer than 2 parts, `op` is not divided.
 
-    Each part begins at an aligned address of the result, and of a tensor that `op` adds. If parts
-    read their rows out of the whole image (`reads_rows_of_whole`), a part may begin at any row of
-    the image. Otherwise, each part must begin at an aligned address of the image too, and the
-    image's rows must be contiguous in memory. If this is impossible, `op` is not divided.
+    Each part begins at an aligned address of the result, and of the tensor that `op` adds, if any.
+    If each part gets the whole image (`reads_rows_of_whole`), it may begin at any row of the image.
+    If not, each part must begin at an aligned address of the image too, and the image's rows must
+    be contiguous in memory. If this is impossible, `op` is not divided.
     """
     data, made = op.shapes[0], op.shapes[-1]
     is_cut = op.reads_rows_of_whole

@@ -1,4 +1,4 @@
-"""Layouts and sizes of tensors in memory, and which operators read the results of others."""
+"""Layouts and sizes of tensors in memory, and which operators read the results of which others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Layout = Literal["plain", "blocked8", "blocked16"]
 
 `blocked16` keeps 16 channels of a pixel side by side, as (N,C/16,H,W,16), and fills up the last
 block with zeros. `blocked8` keeps 8 channels side by side in the same way. A CPU with AVX-512
-computes on 16 channels at a time, and an older one on 8."""
+computes on 16 channels at a time, and an older CPU on 8."""
 
 StoredType = Literal["float32", "float16", "bfloat16", "int8", "uint8"]
 """Types in memory of the tensors that libraries take."""
@@ -29,9 +29,9 @@ MOST_CHANNELS = max(_BLOCKS.values())
 GPU_PART_ALIGNMENT = 32
 """On a GPU, a part of a tensor begins at a multiple of this many bytes.
 
-CUDA wants an address to be a multiple of the bytes that one access reads or writes. In TVM's
-kernels this is a vector of up to 16 bytes. A GPU's memory consists of sectors of 32 bytes, so two
-operators that write neighbouring parts never write the same sector.
+CUDA requires an address to be a multiple of the number of bytes that one access reads or writes. In
+TVM's kernels this number is at most 16. A GPU's memory consists of sectors of 32 bytes. With this
+limit, two operators that write neighbouring parts never write to the same sector.
 """
 
 PEER_COPY = "peer copy"
@@ -57,16 +57,16 @@ class Writer(Protocol):
 
 
 def block_of(layout: Layout) -> int:
-    """How many channels of a pixel are contiguous in memory; 1 for a plain tensor."""
+    """The number of channels of a pixel that are contiguous in memory; 1 for a plain tensor."""
     return _BLOCKS[layout]
 
 
 def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """The shape in memory of a tensor of `shape`.
 
-    The result is `shape` itself for a plain tensor, and for a blocked tensor whose blocks are all
-    full. A blocked tensor with full blocks holds the same numbers as the plain tensor, in another
-    order, and element-wise kernels do not depend on the order.
+    For a plain tensor, and for a blocked tensor whose blocks are all full, the result is `shape`. A
+    blocked tensor with full blocks has the same numbers as the plain tensor in another order, which
+    makes no difference to element-wise kernels.
     """
     block = block_of(layout)
     if layout == "plain" or shape[1] % block == 0:
@@ -90,7 +90,8 @@ def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
 
 
 def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[tuple[int, int]]:
-    """Producer and consumer of each read of another operator's tensor; two reads make two pairs.
+    """The pair (producer, consumer) for each read of another operator's tensor. Two reads make two
+    pairs.
 
     An operator that reads a tensor of several parts depends on the writers of all parts.
     """
@@ -108,7 +109,9 @@ class Read(NamedTuple):
 
 
 def reads(values: Sequence[Stored], operators: Sequence[Writer]) -> list[Read]:
-    """All reads from other operators, by consumer; an input that occurs twice has two reads."""
+    """All reads of other operators' results, by consumer. If an input occurs twice, it is read
+    twice.
+    """
     written: dict[int, list[tuple[int, int, int]]] = {}
     for i, op in enumerate(operators):
         for value in op.outputs:

@@ -22,13 +22,13 @@ class OperatorTraits:
     ----------
     flops: floating point operations.
     nbytes: bytes that the operator reads and writes.
-    demand: the share of the device that the operator occupies, from 0 to 1. On a GPU it is the
-        largest share of a multiprocessor's threads, shared memory or registers that one block of
-        the operator's kernels takes. If None, the share is the larger of two ratios: the operator's
+    demand: the fraction of the device that the operator occupies, from 0 to 1. On a GPU it is the
+        largest fraction of a multiprocessor's threads, shared memory or registers that one block of
+        the operator's kernels takes. If None, the larger of two ratios is used: the operator's
         flops divided by the most flops of any operator, and its bytes divided by the most bytes of
         any operator.
-    memory_bound: whether memory limits the operator, and not arithmetic. If None, the operator's
-        flops per byte decide.
+    memory_bound: whether memory traffic, not arithmetic, limits the operator's speed. If None, the
+        operator's flops per byte decide.
     kernels: the resources of a GPU that the operator's launches need, in order. Empty on a CPU, or
         if the resources are not known.
     """
@@ -49,10 +49,10 @@ class OperatorTraits:
 
 
 def operator_traits(program: Program) -> list[OperatorTraits]:
-    """Floating-point operations and bytes of each operator, by id.
+    """The traits of each operator, by id: only floating-point operations and bytes.
 
-    Bytes are the sizes of the tensors that the operator reads and writes, including weights. Both
-    figures are the same for every provider's kernel.
+    The number of bytes is the size of all tensors that the operator reads and writes, including
+    weights. Both numbers are the same for every provider's kernel.
     """
     return [
         OperatorTraits(
@@ -64,7 +64,7 @@ def operator_traits(program: Program) -> list[OperatorTraits]:
 
 
 def demands(traits: Sequence[OperatorTraits]) -> npt.NDArray[np.float64]:
-    """The share of the device that each operator occupies; shape (len(traits),)."""
+    """The fraction of the device that each operator occupies; shape (len(traits),)."""
     most_flops = max((t.flops for t in traits), default=0.0) or 1.0
     most_bytes = max((t.nbytes for t in traits), default=0.0) or 1.0
     return np.array(

@@ -49,8 +49,8 @@ class Library:
         Raises
         ------
         InputError
-            `name` is not the library's name. It may be a number: in old versions of TVM, `build`
-            returned a triple of graph, library and parameters, which old scripts index by number.
+            `name` is not the library's name. For example, `name` is a number in scripts for old
+            versions of TVM, in which `build` returned a triple of graph, library and parameters.
         """
         if name != self._name:
             raise InputError(

@@ -1,4 +1,6 @@
-"""Tells scripts that ask for a name of Relay which name replaces it in today's TVM."""
+"""If a script asks for a name of Relay, tells it which name replaces the old name in today's
+TVM.
+"""
 
 from __future__ import annotations
 
@@ -90,8 +92,8 @@ def refuse(module: str, name: str, known: Mapping[str, str], otherwise: str = ""
 
     Raises
     ------
-    ImportError: for a name in `known`. An AttributeError would be useless, because its message is
-        lost when a script runs `from module import name`.
+    ImportError: for a name in `known`. It is not an AttributeError, because the message of an
+        AttributeError is lost when a script runs `from module import name`.
     AttributeError: for any other name.
     """
     if name.startswith("_"):

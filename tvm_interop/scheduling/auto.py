@@ -50,41 +50,47 @@ Evaluate = Callable[[Sequence[Schedule]], Iterable[npt.ArrayLike]]
 schedule in microseconds, in the order of the schedules."""
 
 _SEARCH_SHARE = 0.65
-"""Share of the time budget for the search if schedules can be run. The runs get the rest."""
+"""Share of the time budget that the search gets if schedules can be run on the device. The runs get
+the rest."""
 _SEARCHING_S = 8.0
-"""The most seconds for the search if schedules can be run, with the default time budget or a
-smaller one. A larger time budget raises this limit in proportion. Few networks need so much."""
+"""Largest number of seconds for the search, if schedules can be run. It holds for time budgets up
+to the default. A larger budget raises it in proportion. Few networks need so many seconds."""
 _LARGE_GAIN = 0.05
-"""A network gets the whole search time if it can gain at least this share of its own time.
+"""A network gets the whole search time if scheduling may save at least this share of the time that
+a run of the network takes.
 
-A network that can gain less gets less time for the search.
+A network for which the possible saving is smaller gets less time for the search.
 """
 _LONG_US = 5000.0
-"""If a network can gain little, and its sequential execution takes longer than this, the search for
-a schedule is shortened or left out. The search for smaller networks is quick anyway."""
+"""Time of sequential execution in microseconds above which the search is shortened or left out if a
+schedule can gain little. Networks that run faster are always searched, because this is quick."""
 _IOS_SHARE = 0.6
-"""Share of the search time for the latencies of the stages of `ios`. Local search gets the rest."""
+"""Share of the search time for getting the latencies of the stages that `ios` considers. Local
+search gets the rest."""
 _CHOOSING_SHARE = 0.6
-"""Share of the time for runs that is spent to choose a schedule.
+"""Share of the time for runs that is spent on choosing a schedule.
 
-The rest is spent to confirm the choice.
+The rest is spent on confirming that the chosen schedule is faster than `sequential`.
 """
 _MOST_CHOOSING_ROUNDS = 120
-"""Largest number of rounds for choosing. If runs vary by 10%, 120 rounds tell apart finalists that
-differ by 3%. Finalists that differ by less count as equally good."""
+"""Largest number of rounds for choosing a finalist. If the times of runs vary by 10%, then 120
+rounds tell apart finalists that differ by 3%. Finalists that differ by less count as equally
+good."""
 _CHOOSING_S, _CONFIRMING_S = 2.0, 12.0
-"""About how many seconds of runs the choice and its confirmation may take, with the default time
-budget or a smaller one. A larger time budget raises both in proportion. So a large network runs
-less often than a small one, and on a noisy machine more of its gains are overlooked."""
+"""Limits in seconds, roughly, of the runs that choose a schedule and of the runs that confirm it.
+They hold for time budgets up to the default. A larger budget raises both in proportion. Because of
+the limits, a large network runs less often than a small one, so on a noisy machine more of its
+gains are overlooked."""
 _LEAST_CHOOSING, _LEAST_CONFIRMING = 6, 24
-"""Numbers of rounds to choose and to confirm that the limits in seconds always allow."""
+"""Numbers of rounds for choosing and for confirming that are allowed even if they take longer than
+`_CHOOSING_S` and `_CONFIRMING_S`."""
 _USUAL_BUDGET_S = 60.0
 _ALIKE = 0.02
-"""Finalists whose times differ by at most this share are equally good: no more rounds are spent to
-find the better one."""
+"""Finalists whose times differ by at most this share count as equally good. No more rounds are
+spent on finding the better one."""
 _SURE = 0.005
-"""Significance level at which finalists are found to be equally good. The test is repeated while
-rounds are run, so this level is stricter than that of a single test."""
+"""Significance level of the test that finalists are equally good. The test is repeated while rounds
+are run, so its level is stricter than the level of a single test would be."""
 _MAX_TRANSITIONS = 1_000_000
 """Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
 several schedulers here."""
@@ -108,9 +114,10 @@ def auto(
 ) -> Schedule:
     """Choose the best schedule of all schedulers, after local search has improved it.
 
-    1. The candidates are the schedules that are made by `sequential`, `greedy`, `lios`, `lios+`,
-       `nimble`, `opara` and `ios`. `Schedule.simulate` predicts the makespan of each candidate from
-       `latency`. Candidates with the same streams and launch order count once.
+    1. The candidates are the schedules that these schedulers make: `sequential`, `greedy`, `lios`,
+       `lios+`, `nimble`, `opara` and `ios`. `Schedule.simulate` predicts the makespan of each
+       candidate from `latency`. Of candidates with the same streams and launch order, only the
+       first is kept.
     2. Local search refines the best staged candidate and the best streamed candidate. The search
        moves operators between streams or stages, splits stages and joins stages. The refined
        schedules become candidates too.
@@ -120,23 +127,26 @@ def auto(
        runs the finalists against each other, and the fastest is chosen. Each round runs
        `sequential` twice, which shows how noisy the machine is.
        A finalist runs only if it is predicted to be 1% faster than `sequential`. A streamed
-       schedule must pass a second prediction too, in which each part of an operator takes as long
-       as in `baseline`, beside the operator's other parts (`Candidates.promises_gain`). Without
-       `evaluate`, the finalist with the shortest predicted makespan wins.
+       schedule must be faster by a second prediction too (`Candidates.promises_gain`). In that
+       prediction, each part of a divided operator takes as long as in `baseline`, where it runs
+       beside the operator's other parts. Without `evaluate`, the finalist with the shortest
+       predicted makespan wins.
     4. The fastest of several measured schedules is partly the fastest by chance. So `evaluate` runs
        the chosen schedule again, against `sequential` only. The chosen schedule wins if it is
        faster by more than 1% in these new rounds, at a significance level of 5% (`paired_rounds`).
-       Otherwise `sequential` wins. If the rounds of step 3 already show no gain, there are no new
-       rounds. If no finalist is predicted to gain 1%, there are no rounds at all.
+       Otherwise `sequential` wins. If the rounds of step 3 already show no gain, the chosen
+       schedule is not run again. If no finalist is predicted to gain 1%, nothing is run at all, and
+       `sequential` wins.
 
-    So the result is never slower than `sequential`, as far as measurements or predictions tell.
+    As far as measurements or predictions tell, the result of these steps is never slower than
+    `sequential`.
 
     Operators keep their own kernels, so the outputs of the model are the same bit by bit as with
     `sequential`. Unlike `ios-both`, `auto` does not merge operators.
 
-    Ties go to the candidate that comes first in the order above. Refined candidates come last. The
-    same latencies and measurements give the same schedule, as long as the time budget is not used
-    up (`stats["budget_used_up"]`).
+    Ties go to the candidate that comes first in the order of step 1. Refined candidates come last.
+    The same latencies and measurements give the same schedule, as long as the time budget is not
+    used up (`stats["budget_used_up"]`).
 
     Parameters
     ----------
@@ -145,8 +155,8 @@ def auto(
         for runs. The search takes at most 8 seconds and the runs about 14 seconds; if the budget is
         larger than 60 seconds, both limits grow in proportion to the budget. If a network takes
         more than 5 milliseconds, the search is shorter if the possible gain is below 5%, and left
-        out if the possible gain is below 1%. The possible gain follows from a lower bound of all
-        schedules (`least_us`). Of the search time, 60% is for the latencies of the stages of `ios`.
+        out if the possible gain is below 1%. The possible gain follows from a time that no schedule
+        can beat (`least_us`). Of the search time, 60% is for the latencies of the stages of `ios`.
         A candidate is dropped if there is no time to ask for the latency of one of its stages.
         Single operators and the stages of `sequential` always get their latencies, even if that
         takes more time than the budget allows. If no time is then left to run schedules,
@@ -154,8 +164,9 @@ def auto(
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
-    evaluate: runs schedules against each other. It yields one round after another until `auto`
-        stops asking. A round holds the time of each schedule in microseconds, in the given order.
+    evaluate: a function that runs the given schedules against each other. It yields one round after
+        another until `auto` stops asking. A round holds the time of each schedule in microseconds,
+        in the order in which the schedules were given.
     parts: an option of `ios`.
     confirm_choice: whether step 4 takes place. If not, the schedule that step 3 chose wins if its
         estimated gain in the rounds of step 3 is above 1%, without a test of significance. A caller
@@ -205,7 +216,7 @@ def auto(
             _MAX_TRANSITIONS,
             parts=parts,
         )
-        entered.enter(found)  # `ios` has asked for all its latencies, so no budget is needed.
+        entered.enter(found)  # `ios` knows all latencies of its schedule, so no budget is passed.
         most = streams or max(graph.num_ops, 1)
         in_time = _refine_best(entered, for_stages, op_us, most, searching)
         refused = for_ios.refused + for_stages.refused
@@ -216,7 +227,7 @@ def auto(
     if worth > 0:
         verdict = _judge(entered, finalists, evaluate, budget, time_budget_s, confirm_choice)
     else:
-        _LOG.info("auto: by a lower bound of its time, no schedule can gain 1%")
+        _LOG.info("auto: by a lower bound of the time, no schedule can be 1% faster")
         verdict = _Verdict("sequential", no_hope=True)
     measuring_us = us_since(started)
     predicted_us = {name: c.predicted_us for name, c in entered.candidates.items()}
@@ -250,7 +261,8 @@ def auto(
 def _worth(entered: Candidates, model: LatencyModel, op_us: Floats, streams: int | None) -> float:
     """The share of the usual search time to spend, from 0 to 1; 0 if no schedule can gain 1%.
 
-    The share grows with the largest possible gain, which follows from the lower bound `least_us`.
+    The share grows with the largest possible gain. This gain follows from `least_us`, a time that
+    no schedule can beat.
     """
     in_turn = entered.candidates["sequential"]
     in_turn_us = in_turn.predicted_us
@@ -262,7 +274,7 @@ def _worth(entered: Candidates, model: LatencyModel, op_us: Floats, streams: int
 
 
 def _time_to_search(budget: Budget, time_budget_s: float, runs: bool, worth: float) -> Budget:
-    """The time for the search.
+    """The part of the time budget that the search gets.
 
     Parameters
     ----------
@@ -300,7 +312,7 @@ def _refine_best(
     if staged is not None:
         found = entered.candidates[staged].schedule
         stages = refine_stages(graph, in_budget, found.stages, op_us, num_streams, budget)
-        # All refined stages have known latencies, so `enter` needs no budget.
+        # The latencies of all refined stages are known, so `enter` gets no budget.
         entered.enter(Schedule(f"{staged} refined", graph.names, stages=stages))
     return in_time and budget.left_s() > 0
 
@@ -380,13 +392,13 @@ def _choose(
 ) -> tuple[str, dict[str, float], Floats]:
     """Run the finalists against each other for about `limit_s` seconds, and choose the fastest.
 
-    A finalist takes no part in further rounds if it is slower than the fastest finalist so far, at
-    a significance level of 5%, or too slow to gain anything over `sequential`.
+    A finalist takes no part in further rounds in two cases: it is slower than the fastest finalist
+    so far, at a significance level of 5%, or it is too slow to gain anything over `sequential`.
 
     The function returns three things: the name of the fastest finalist; the medians of `sequential`
     and all finalists, in microseconds; and the times of the fastest finalist. The times are an
-    array of shape (rounds, 3), in microseconds, with a column for `sequential`, a second column for
-    `sequential`, and a column for the finalist.
+    array of shape (rounds, 3), in microseconds. Its first two columns are two runs of `sequential`,
+    and the third is the run of the finalist.
     """
 
     def is_over(so_far: Floats) -> bool:
@@ -395,7 +407,7 @@ def _choose(
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
     medians_us: dict[str, float] = {}
-    dropped_us = 0.0  # The total time of all runs of finalists that dropped out.
+    dropped_us = 0.0  # Time of all runs of dropped finalists.
     taken: Floats | None = None
     while True:
         running = [baseline, baseline, *(schedules[name] for name in left)]
@@ -428,14 +440,14 @@ def _choose(
 
 
 def _rounds_within(limit_s: float, round_s: float, at_least: int) -> int:
-    """The number of rounds of `round_s` seconds that fit into `limit_s`; at least `at_least`."""
+    """The number of rounds that fit into `limit_s` if each takes `round_s`; at least `at_least`."""
     return max(at_least, int(min(limit_s / max(round_s, 1e-9), MOST_ROUNDS)))
 
 
 def _in_the_race(so_far: Floats) -> list[bool]:
     """For each finalist, whether it may still be the fastest finalist and beat `sequential`.
 
-    The result is always True for the best finalist so far. `_is_settled` explains `so_far`.
+    The result is always True for the best finalist so far. For `so_far`, see `_is_settled`.
     """
     sequential_us, _, *of_finals = so_far.T
     compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]

@@ -41,8 +41,8 @@ def simulate_blocks(
     waits for operators on other streams, it is not ready until `gpu.wait_us` after the end of each
     of them. The waits are the same as in a plan (`sync_plan`), and a stage with a barrier waits for
     the stage before it. When a kernel is ready, the rules of `latency.gpu_blocks` decide how its
-    blocks run. A schedule without a launch order is launched round robin over its streams, like a
-    plan (`planning.launch_order`).
+    blocks run. If a schedule has no launch order, its streams take turns in launching their next
+    operator, as in a plan (`planning.launch_order`).
 
     Parameters
     ----------
@@ -51,10 +51,10 @@ def simulate_blocks(
 
     Raises
     ------
-    ScheduleError: as in `Schedule.validate`. Also if a stage is merged, because `kernels` does not
-        describe the merged operator; if the schedule is over several GPUs; if `kernels` and the
-        graph have different numbers of operators; or if a kernel cannot run (the message names its
-        operator).
+    ScheduleError: the schedule has a fault (see `Schedule.validate`); a stage is merged, so
+        `kernels` does not describe its operator; the schedule is over several GPUs; `kernels` and
+        the graph have different numbers of operators; or a kernel cannot run (the message names
+        its operator).
 
     Complexity: see `run_launches`.
     """

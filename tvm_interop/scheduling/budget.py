@@ -17,9 +17,9 @@ now_s = time.perf_counter
 
 _FIRST_CHUNK = 8
 _CHUNK = 32
-"""Number of stages in a request to the model. The first request holds `_FIRST_CHUNK` stages. The
-clock is checked between requests. A request holds several stages, because a measuring model
-interleaves the stages of one request."""
+"""Number of stages in a request to the latency model. The first request holds `_FIRST_CHUNK`
+stages. The clock is checked between requests. A request holds several stages, because a model that
+measures runs the stages of one request in turns."""
 _QUICK_S = 0.1
 """If a request takes less than this many seconds, the next request holds twice as many stages."""
 
@@ -44,19 +44,20 @@ class BudgetedLatency(LatencyModel):
 
     Stages are passed on in chunks that should fit into the time that is left. Once the budget is
     spent, all further stages are refused. A refused stage gets the latency inf, so that no search
-    chooses it. Two kinds of stages are never refused. A stage of a single operator has a known
-    latency. A stage of all parts of a divided operator is needed, because a search needs the
-    latencies of all whole operators.
+    chooses it. Two kinds of stages are never refused, because their latencies are known from the
+    start: a stage of a single operator, and a stage that runs all parts of a divided operator side
+    by side.
 
     Parameters
     ----------
     op_us: (num_ops,) latency of each operator when it runs alone, in microseconds.
-    wholes: the ids of the parts of each whole operator. When the object is made, `model` is asked
-        for the latencies of all divided operators, however long it takes.
+    wholes: for each operator, the ids of the parts into which it is divided. When the object is
+        made, `model` is asked for the latency of the parts of each divided operator side by side,
+        however long this takes.
 
     Attributes
     ----------
-    refused: number of stages that were refused.
+    refused: number of stages for which no latency was given, because the budget was spent.
     pricing_us: microseconds that `model` took to answer.
     """
 
@@ -112,7 +113,7 @@ class BudgetedLatency(LatencyModel):
         return prices
 
     def _without_asking(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of a stage that is never refused; inf for a stage that may be refused."""
+        """Latency in microseconds of a stage that is never refused; inf for any other stage."""
         ops = [op for group in groups for op in group]
         if len(ops) == 1:
             return float(self._op_us[ops[0]] + self.stage_us)

@@ -17,13 +17,14 @@ from .schedules import Schedule
 _LOG = logging.getLogger("tvm_interop")
 
 STREAMS_SAVE = 0.008
-"""Share of the time that a streamed schedule may save beyond its prediction. `sequential` waits for
-both parts of each divided operator, and predictions leave out what these waits cost."""
+"""Share of its time that a streamed schedule may save beyond its prediction. The reason is that
+`sequential` waits for all parts of each divided operator, and predictions leave out the time that
+these waits cost."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A schedule, and the time that is predicted for a run, in microseconds."""
+    """A schedule, and the predicted time of one run in microseconds."""
 
     schedule: Schedule
     predicted_us: float
@@ -50,9 +51,9 @@ class Candidates:
 
         Parameters
         ----------
-        in_budget: a latency model with a time budget, which is asked first for the latencies of
-            the candidate's stages. If the model refuses a stage, the candidate is left out. It is
-            None if the latencies are already known, or are needed even after the budget is spent.
+        in_budget: a latency model with a time budget, which is asked for the latencies of the
+            candidate's stages. If it refuses a stage, the candidate is left out. Pass None if the
+            latencies are already known, or must be found even after the budget is spent.
         """
         runs = (frozenset(ops for ops in schedule.streams if ops), schedule.launch_order)
         if runs in self._seen:
@@ -74,9 +75,10 @@ class Candidates:
     def promises_gain(self, name: str) -> bool:
         """Whether a candidate is predicted to be 1% faster than `sequential`, so that it may win.
 
-        A streamed schedule must also be faster when the parts of operators have the latencies that
-        they have side by side. Its makespan is predicted from the latencies of operators that run
-        alone, but parts that share caches and memory take up to a fifth longer.
+        The makespan of a streamed schedule is predicted from the latencies of operators that run
+        alone. But the parts of a divided operator share caches and memory, and take up to a fifth
+        longer when they run side by side. So a streamed schedule must also be faster by a
+        prediction from these longer latencies.
         """
         candidate, bar_us = self.candidates[name], self.candidates["sequential"].predicted_us
         bar_us *= 1 - LEAST_GAIN
@@ -89,10 +91,10 @@ class Candidates:
 
     @cached_property
     def _side_by_side(self) -> LatencyModel:
-        """The latency of each operator in the stages of `sequential`.
+        """A latency model in which a part takes as long as beside the other parts of its operator.
 
-        In these stages, only parts of the same operator run side by side, and each part gets the
-        latency of its stage.
+        In `sequential`, a stage holds the parts of one operator. Each part gets the latency of this
+        stage, unless it takes longer alone.
         """
         op_us = op_latencies(self._latency, self.graph.names)
         in_turn = self.candidates["sequential"].schedule

@@ -1,4 +1,4 @@
-"""Runs the search of IOS on whole operators, each of which uses all streams if it is divided."""
+"""Runs the search of IOS on whole operators. A divided operator uses all streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def search_divided(
 ) -> Schedule:
     """Search with IOS. The parts of an operator count as one operator, which uses all streams.
 
-    So a stage of a single operator runs on all streams, as in sequential execution.
+    Because a divided operator uses all streams, a stage of one operator runs as in sequential
+    execution.
 
     Parameters
     ----------
@@ -46,8 +47,8 @@ def search_divided(
     op_us = None
     if streams is not None:
         op_us = op_latencies(model, graph.names).tolist()
-        # `work_us` and `cores` are for the lower bounds: a stage takes at least the total latency
-        # of its parts, divided by `streams`.
+        # The search takes its lower bounds from `work_us` and `cores`: a stage takes at least the
+        # total latency of its parts, divided by `streams`.
         work_us = wholes.work_us(op_us)
         options = replace(options, cores=options.cores or streams, work_us=work_us)
     found = search_blocks(name, wholes.graph, wholes.latency(model), options, blocks, merges)

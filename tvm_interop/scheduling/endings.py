@@ -9,8 +9,8 @@ Mask = int
 """A set of operators of a block. Bit i stands for the operator at position i in the block."""
 
 _MOST_OF_CLUSTER = 4096
-"""Largest number of choices that are kept for a cluster. The first choices in lexicographic order
-are kept."""
+"""Largest number of choices of groups that are kept for a cluster: the first ones in lexicographic
+order."""
 
 
 def bits(mask: Mask) -> list[int]:
@@ -25,7 +25,7 @@ def bits(mask: Mask) -> list[int]:
 
 @dataclass
 class Endings:
-    """All endings of the remaining operators, stored as the choices of each cluster.
+    """All endings of the remaining operators, stored as choices of groups in each cluster.
 
     An ending is a set of operators that no other remaining operator reads. Its groups are its
     connected components (Ding et al., MLSys 2021, section 4.1). A group is an ending by itself, and
@@ -34,7 +34,8 @@ class Endings:
 
     Attributes
     ----------
-    clusters: the choices of each cluster, the empty choice first. A choice is a tuple of groups.
+    clusters: for each cluster, its choices, the empty choice first. A choice is a tuple of groups
+        that share no operator.
     max_groups: largest number of groups in an ending, over all clusters.
     left_out: whether a cluster has more choices than are kept.
     """
@@ -46,7 +47,7 @@ class Endings:
 
     @property
     def count(self) -> int:
-        """Number of endings, without the empty one."""
+        """Number of endings that hold at least one operator."""
         return self._table()[0][self.max_groups] - 1
 
     def numbered(self, number: int) -> tuple[Mask, ...]:
@@ -57,7 +58,7 @@ class Endings:
         order of their groups.
         """
         ways = self._table()
-        left = number + 1  # The empty ending comes first, and has no number.
+        left = number + 1  # Number 0 is the first ending after the empty one.
         room = self.max_groups
         groups: list[Mask] = []
         for i, choices in enumerate(self.clusters):

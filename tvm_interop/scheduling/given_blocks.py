@@ -2,8 +2,9 @@
 
 Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, section 4.2: a
 network is a stack of blocks, and each block is optimised separately. `OpGraph.blocks` finds blocks
-where all operators before a cut reach all operators after it. A cell of NASNet-A reads the two
-cells before it, so no such cut separates the cells. The user must then give the blocks.
+between cuts: a cut is a place where all operators before it must run before all operators after it.
+A cell of NASNet-A reads the two cells before it, so no cut separates the cells. For such a network,
+the user must give the blocks.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def search_blocks(
 ) -> Schedule:
     """Search each block with IOS, and put the stages of the blocks one after the other.
 
-    Each block gets all of `max_transitions`, and an equal part of `time_budget_s`. The counts in
-    `stats` are added over the blocks.
+    The limit `max_transitions` holds for each block, and each block gets an equal part of
+    `time_budget_s`. The counts in `stats` are sums over the blocks.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def search_blocks(
 
     Raises
     ------
-    ScheduleError: as in `block_ids`.
+    ScheduleError: the blocks cannot be used (see `block_ids`).
     """
     if blocks is None or graph.num_ops == 0:
         return search_ios(name, graph, latency, options, merges)

@@ -74,7 +74,8 @@ def gpg(
 
     `stats` holds `endings_left_out`, the number of states in which not all endings were numbered.
 
-    Complexity: O(n) passes of the networks for n operators, plus the enumeration of endings.
+    Complexity: for n operators, the networks are computed O(n) times; the endings are enumerated
+    too.
     """
     model = required_latency(latency, "gpg")
     loaded = load_weights("gpg", weights)
@@ -103,29 +104,29 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG that scores endings by two estimates: latencies of the stage and of what remains.
+    """GPG that scores an ending by two estimated latencies: its stage, and all that remains.
 
     `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
-    `gpg`, the ending that a number m stands for changes with the number of endings, and the policy
-    network must learn this. Here networks estimate two latencies, whose sum is an ending's score.
-    The first is the latency of the stage, between the latency of its longest group and the total
-    latency of its operators. The second is the latency of the operators that then remain, between
-    their longest path and their total latency. In a state with more than 512 endings, they are
-    built cluster by cluster (`endings.Endings`), and the best 48 are kept after each cluster.
+    `gpg`, a number m chooses an ending. With another number of endings, the same m chooses another
+    one, and the policy network must learn this. Here networks estimate two latencies, whose sum is
+    an ending's score. The first is the latency of the ending's stage. It lies between the latency
+    of the longest group and the total latency of the stage's operators. The second is the latency
+    of the operators that then remain. It lies between their longest path and their total latency.
+    If a state has more than 512 endings, they are built cluster by cluster (`endings.Endings`), and
+    the best 48 are kept after each.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
-    priced: number of endings per state for which the latency model is asked; 0 to ask for none. The
-        endings with the lowest scores are chosen. The model's latency replaces the estimate.
-    width: number of states that a beam search follows at the same time: the states with the lowest
-        sum of the latency so far and the estimate for what remains. The paper follows one state.
+    priced: number of endings per state whose latency is asked for: those with the lowest scores.
+        The latency of the stage replaces its estimate. If 0, the model is not asked.
+    width: number of states that the beam search keeps at the same time. It keeps the states with
+        the lowest sum of two latencies: of the stages so far, and of the operators that remain.
 
     A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
-    the last operator becomes a stage by itself.
+    the last operator alone becomes a stage.
 
-    Ties: endings of equal score are tried in order of enumeration. `stats` is as for `gpg`, and
-    also counts `stages_priced`.
+    Endings of equal score are tried in order of enumeration. `stats` also counts `stages_priced`.
     """
     model = required_latency(latency, "gpg-scored")
     check_counts(priced=priced)
@@ -151,8 +152,8 @@ def gpg_scored(
                     stages = [_groups(block, candidates[i]) for i in order]
                     stage_us[order] = np.asarray(model.stages(stages), dtype=np.float64)
                 if not np.isfinite(stage_us[order]).any():
-                    # A time budget refused all stages. The last operator becomes a stage by itself,
-                    # because the latency of a single operator is always known.
+                    # A time budget refused all stages. Make the last operator a stage, because the
+                    # latency of a single operator is always known.
                     leaf = remaining.bit_length() - 1
                     candidates, order = [(1 << leaf,)], np.zeros(1, dtype=np.int64)
                     stage_us = block.us[[leaf]]
@@ -166,7 +167,7 @@ def gpg_scored(
                         best = on
                     elif after and on.spent_us < reached.get(after, best).spent_us:
                         reached[after] = on
-            # Drop the states whose stages so far already take as long as a complete schedule.
+            # Drop states whose stages already take as long as the best complete schedule.
             open_ = [row for row in reached.items() if row[1].spent_us < best.spent_us]
             open_.sort(key=lambda row: row[1].spent_us + row[1].rest_us)
             beam = dict(open_[:width])
@@ -193,7 +194,7 @@ def numbered_by(
     leaves = block.leaves(block.rows([remaining]))
     z = states(weights, leaves @ summands)
     m = min(float(sigmoid(perceptron(weights, "mu", z))[0, 0]), 1 - 1e-6)
-    # The number is computed with integers, because a float cannot distinguish so many endings.
+    # Compute the number with integers: there may be more endings than a float can tell apart.
     return int(m * 2**53) * found.count >> 53
 
 
@@ -202,8 +203,8 @@ def scored(
 ) -> tuple[list[Ending], Floats, Floats]:
     """Score the endings of a state.
 
-    The function returns the endings, and two estimates in microseconds for each ending: the latency
-    of its stage, and the latency of the operators that then remain.
+    The function returns the endings, and two estimates in microseconds for each ending. The first
+    is the latency of its stage. The second is the latency of the operators that then remain.
     """
 
     def score(candidates: Sequence[Ending]) -> tuple[Floats, Floats]:

@@ -33,7 +33,7 @@ INPUTS = {
     "layers": LAYER_FEATURES,
     "both": FEATURES + LAYER_FEATURES,
 }
-"""The number of features of an operator that a network reads, by the name of the set of features.
+"""For each set of features, the number of features of an operator that a network reads.
 
 `device` is the set in `Block.features`, which every operator with a latency has. `layers` is the
 set that TOP's paper lists: types, shapes and windows.
@@ -131,7 +131,7 @@ class Block:
     def levels(self) -> list[npt.NDArray[np.int64]]:
         """The operators of each level.
 
-        The level of an operator is the number of operators before it on the longest chain that ends
+        The level of an operator is the number of operators before it on the longest path that ends
         in it.
         """
         level = np.zeros(len(self), dtype=np.int64)
@@ -167,9 +167,9 @@ class Block:
         )  # fmt: skip
 
     def inputs(self, count: int) -> Floats:
-        """(n, count) the inputs of a network that takes `count` numbers for each operator.
+        """(n, count) features of each operator, as inputs of a network that takes `count` of them.
 
-        `count` says which features they are, see `INPUTS`.
+        `INPUTS` says which set of features has `count` features.
 
         Raises
         ------
@@ -245,7 +245,7 @@ class Block:
         return longest, total
 
     def ending_scalars(self, groups: Sequence[Sequence[Mask]], members: Bools) -> Floats:
-        """(k, ENDING_SCALARS) scalars of each ending: the shares of the device that it uses.
+        """(k, ENDING_SCALARS) scalars of each ending, which describe its use of the device.
 
         Parameters
         ----------
@@ -294,7 +294,7 @@ def embeddings(weights: Weights, block: Block) -> Floats:
 
 
 def pooled(weights: Weights, block: Block) -> Floats:
-    """(n, WIDTH) network g2 applied to each embedding. Equation 6 sums these rows."""
+    """(n, WIDTH) the result of network g2 for each embedding. TOP's Equation 6 sums these rows."""
     return perceptron(weights, "g2", embeddings(weights, block))
 
 
@@ -309,5 +309,5 @@ def states(weights: Weights, gathered: Floats) -> Floats:
 
 
 def sigmoid(values: Floats) -> Floats:
-    """1 / (1 + exp(-x)) for each x; no x makes it overflow."""
+    """1 / (1 + exp(-x)) for each x, computed without overflow."""
     return 0.5 * (1.0 + np.tanh(0.5 * values))

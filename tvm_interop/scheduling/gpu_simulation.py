@@ -1,4 +1,4 @@
-"""Simulates a schedule over several GPUs, with the copies between them."""
+"""Simulates a schedule over several GPUs, including the copies between the GPUs."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def simulate_gpus(
 
     Raises
     ------
-    ScheduleError: as in `Schedule.validate`, or `links` is unknown. LatencyError: `latency` gives a
-        number that is not a latency. The message names the operators.
+    ScheduleError: the schedule has a fault (see `Schedule.validate`), or `links` is unknown.
+    LatencyError: `latency` gives a number that is not a latency. The message names the operators.
     """
     if links not in get_args(Links):
         raise ScheduleError(f"`links` is {links!r}; it must be `delay` or `fifo`")

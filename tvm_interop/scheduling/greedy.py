@@ -23,7 +23,7 @@ def greedy(
     """Greedy: each stage runs all operators that are ready, until no operators are left.
 
     Ding et al. compare IOS with this schedule (MLSys 2021, section 6.1). The paper sets no limits.
-    Each operator is a group of its own. No latency model is needed.
+    Each group holds one operator. No latency model is needed.
 
     Parameters
     ----------

@@ -20,15 +20,15 @@ def heft(
     window: int = 2,
     intra: str = "windows",
 ) -> Schedule:
-    """HEFT with insertion: Topcuoglu, Hariri and Wu, TPDS 2002.
+    """HEFT, which may insert an operator into a gap (Topcuoglu, Hariri and Wu, TPDS 2002).
 
     The operators are placed by descending priority. Each operator goes to the GPU on which it
     finishes first. On this GPU, it takes the first gap between other operators that is long enough.
     The priority is that of HIOS, which equals the upward rank of HEFT if all GPUs are alike.
 
-    Then neighbouring operators on a GPU are merged into a stage if this makes the schedule shorter.
-    The operators of such a stage, called a window, start together. This step is the same as in
-    `hios-lp`, except that operators are visited by start time.
+    After the placement, neighbouring operators on a GPU are merged into a stage if this makes the
+    schedule shorter. The operators of such a stage, called a window, start together. This step is
+    the same as in `hios-lp`, except that operators are visited by start time.
 
     Ties: operators of equal priority are placed in topological order. Among equally good GPUs or
     windows, the lowest GPU and the smallest window win.
@@ -37,7 +37,8 @@ def heft(
     ----------
     gpus, window, intra: as in `hios-lp`.
 
-    Complexity: O(n * gpus * operators of a GPU + gpus * edges), then as `hios-lp`.
+    Complexity: O(n * gpus * operators of a GPU + gpus * edges) for the placement. Merging takes as
+        long as in `hios-lp`.
     """
     started = time.perf_counter()
     check_gpu_options(gpus, window, intra)

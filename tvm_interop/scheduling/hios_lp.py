@@ -1,4 +1,4 @@
-"""The scheduler `hios-lp`: it maps one longest path after another to the best GPU."""
+"""The scheduler `hios-lp`: it takes longest paths one by one, and maps each to the best GPU."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def hios_lp(
 
     A path is valid if no operator inside it has an edge to or from a mapped operator. Only the
     first and the last operator of a path may have such edges. The length of a path is the sum of
-    its operators and copies, plus the longest copy into its first operator and the longest copy out
-    of its last operator.
+    the latencies of its operators and of the copies between them. The longest copy into the first
+    operator and the longest copy out of the last operator are added.
 
-    This implementation differs from the printed Algorithm 2 in two ways. The paper keeps a window
-    before it knows whether the window is better; here a window is kept only if it makes the
-    schedule shorter. The paper looks for circular waits only along the edges of the graph; here
-    circular waits along the order of operators on a GPU are ruled out too.
+    This implementation differs from the printed Algorithm 2 in two ways. First, the paper keeps a
+    window before it knows whether the window is better. Here a window is kept only if it makes the
+    schedule shorter. Second, the paper looks for circular waits only along the edges of the graph.
+    Here circular waits that arise from the order of the operators on a GPU are ruled out too.
 
     Ties: operators of equal priority are ordered topologically. Among equally long paths, the path
     whose first operator comes first in topological order wins. At each operator of a path, ending
@@ -48,8 +48,8 @@ def hios_lp(
     window: largest number of operators that start together on a GPU.
     intra: `windows`, or `none` for one operator at a time on each GPU.
 
-    Complexity: O(paths * gpus * (n + edges)), then O(n + edges) for each operator on a longest
-    path.
+    Complexity: O(paths * gpus * (n + edges)) for the mapping. Merging takes O(n + edges) for each
+        operator on a longest path.
     """
     started = time.perf_counter()
     check_gpu_options(gpus, window, intra)

@@ -23,10 +23,11 @@ def hios_mr(
     """HIOS-MR: Kundu and Shu, CLUSTER 2023, Algorithms 3 and 2.
 
     The operators are taken by descending priority. A recurrence finds the earliest finish of each
-    operator on each GPU. To do so, it keeps one mapping for each GPU: the best mapping in which the
-    previous operator runs on that GPU. It then extends each of these mappings by the next operator.
-    At the end, neighbouring operators on a GPU are merged into a stage if this makes the schedule
-    shorter (see `hios-lp`). The operators of such a stage, called a window, start together.
+    operator on each GPU. To do so, it keeps one mapping of the operators for each GPU: the best
+    mapping in which the previous operator runs on that GPU. It then adds the next operator to each
+    of these mappings. At the end, neighbouring operators on a GPU are merged into a stage if this
+    makes the schedule shorter (see `hios-lp`). The operators of such a stage, called a window,
+    start together.
 
     The printed Algorithm 3 chooses the mapping in which the last operator ends first. But another
     operator without readers may end later than the last operator. So this scheduler chooses, from
@@ -40,7 +41,8 @@ def hios_mr(
     ----------
     gpus, window, intra: as in `hios-lp`.
 
-    Complexity: O(n * gpus * (n + gpus) + gpus^2 * edges), then as `hios-lp`.
+    Complexity: O(n * gpus * (n + gpus) + gpus^2 * edges) for the mapping. Merging takes as long as
+        in `hios-lp`.
     """
     started = time.perf_counter()
     check_gpu_options(gpus, window, intra)

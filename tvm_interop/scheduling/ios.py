@@ -81,9 +81,10 @@ def ios(
         then takes at least the total latency of its operators divided by `cores`. None if groups
         use more than one core each, or if the number is unknown.
     bound_tolerance, bound_slack_us: how much all bounds are lowered from the start: by a share of
-        the bound, and by a number of microseconds. The reason is that a measured latency may be too
-        low, because a producer has warmed the caches or because clocks are noisy. If the bounds are
-        lowered, such a latency does not make the search leave out a stage wrongly.
+        the bound, and by a number of microseconds. The reason is that the measured latency of a
+        stage may be below its bound. For example, an operator of the stage may find its input in a
+        cache, or the clock may be noisy. If the bounds were not lowered, the search could leave out
+        such a stage wrongly.
     parts: in a graph of operators that are divided into parts, the ids of each operator's parts.
         The list of an operator that is not divided holds one id. The search then treats the parts
         of an operator as one operator, which uses all streams. Each group holds one operator,
@@ -98,34 +99,35 @@ def ios(
     across a border is therefore a single group, and its operators run one after the other. Such a
     stage saves only the fixed cost of a stage (`LatencyModel.stage_us`). This cost is 0 in a plan
     without barriers. So a schedule made block by block is slower than the best schedule by at most
-    this cost per border. In return, the numbers of states of the blocks are added and not
-    multiplied. If the fixed cost is above 0, windows of stages across the borders are searched
-    after the blocks.
+    this cost per border. The gain is that the number of states is the sum of the blocks' numbers,
+    and not their product. If the fixed cost is above 0, short runs of stages across the borders
+    (windows) are searched again after the blocks.
 
     Large blocks. For a block that is too large, the search keeps the fastest sequence of stages
     known. At first that is one operator per stage, or the stages of `greedy` if they are faster.
-    Beams then look for faster sequences. A beam builds sequences stage by stage, from either end.
-    Of the sequences with the same number of operators, the first beam keeps the best one, and the
-    next beams keep the best 2, 4, ... sequences. Sequences are ranked by their latency so far plus
-    an estimate for the remaining operators. The estimate is the longer of two times. The first is
-    the longest path through these operators. The second is their total latency divided by the
-    parallelism of the best sequence known. A sequence that cannot become faster than the best
-    sequence known is dropped. After the beams, the search takes windows of neighbouring stages and
-    finds the fastest stages for their operators. The search repeats this step with other borders
-    and with wider windows until no window gets better.
+    Beams then look for faster sequences. A beam builds many sequences at once, stage by stage, from
+    the start or from the end of the block. Of the sequences with the same number of operators, the
+    first beam keeps the best one, and the next beams keep the best 2, 4, ... sequences. Sequences
+    are ranked by their latency so far plus an estimate for the remaining operators. The estimate is
+    the longer of two times. The first is the longest path through these operators. The second is
+    their total latency divided by the parallelism of the best sequence known. A sequence that
+    cannot become faster than the best sequence known is dropped. After the beams, the search takes
+    windows: runs of neighbouring stages. For each window, it finds the fastest stages for the
+    window's operators. The search repeats this step with other borders and with wider windows until
+    no window gets faster.
 
-    If the latency model is costly to ask (`is_costly`), beams use estimated latencies. The model is
-    then asked only for the stages that the beams choose. A stage that gets no latency, for example
-    because a time budget refused it, is never part of the result.
+    If the latency model is costly to ask (`is_costly`), beams (see "Large blocks") use estimated
+    latencies. The model is then asked only for the stages that the beams choose. A stage that gets
+    no latency, for example because a time budget refused it, is never part of the result.
 
-    `stats` counts blocks, blocks_left (large blocks), parts_cut and stages_priced (stages that the
-    model was asked for). For the blocks that were searched completely, it counts states (nonempty),
-    transitions, stages (distinct), stages_spared (distinct stages that the model was not asked for)
-    and schedules (possible sequences of stages; inf past the range of a double). It also holds
-    below_bound, and bound_scale, the factor by which the bounds were multiplied, or 0 if bounds
-    were not used. `lower_bound_us` is a lower bound of the makespan, if no latency is below its
-    bound. More searching can gain at most the makespan minus this bound. `optimal` says whether all
-    blocks were searched completely and no border has a cost.
+    `stats` counts blocks, blocks_left (large blocks), parts_cut (cuts of large blocks) and
+    stages_priced (stages that the model was asked for). For the blocks that were searched
+    completely, it counts states (nonempty), transitions, stages (distinct), stages_spared (distinct
+    stages that the model was not asked for) and schedules (possible sequences of stages; inf past
+    the range of a double). It also holds below_bound, and bound_scale, the factor by which the
+    bounds were multiplied, or 0 if bounds were not used. `lower_bound_us` is a lower bound of the
+    makespan, if no latency is below its bound. A longer search can shorten the makespan at most to
+    this bound. `optimal` says whether all blocks were searched completely and no border has a cost.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """

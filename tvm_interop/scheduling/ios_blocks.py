@@ -21,19 +21,19 @@ from .ios_pricing import StagePrices
 from .stages import unpack_stages
 
 BEAM_SHARE = 0.5
-"""Share of a block's transitions for beams. The search of windows gets the rest. A transition of a
-beam takes longer than a transition of a window."""
+"""Share of a block's transitions that the beams may use. The search of windows gets the rest. A
+transition of a beam takes longer than a transition of a window."""
 _LEAST_GAIN = 1e-9
 """Share by which a makespan must be shorter to count as a gain. Smaller differences may be rounding
-errors, because a makespan is a sum of latencies in some order."""
+errors, because the rounding of a sum of latencies depends on the order of the additions."""
 _FIRST_WINDOW = 2_000
 """Largest number of transitions in a window, in the first rounds."""
 _WIDEST_WINDOW = 8_000_000
 """Largest number of transitions in any window, at 8 bytes each."""
 _ANY = 1 << 60
 _MOST_ASKED_BEAMS = 8
-"""Largest number of rounds of beams that use estimated latencies. In each round, the latencies that
-earlier rounds have asked for replace estimates."""
+"""Largest number of rounds of beams that use estimated latencies. After each round, the model is
+asked for the chosen stages. In later rounds, its answers replace the estimates."""
 
 Stages = list[tuple[int, ...]]
 """The operators of each stage; the stages are in the order in which they run."""
@@ -63,14 +63,15 @@ class Allowance:
     def spend(self, transitions: int) -> None:
         """Subtract transitions from this allowance.
 
-        If this allowance is a share of another allowance, also subtract the transitions there.
+        If this allowance is a share of another allowance, the transitions are also subtracted from
+        that one.
         """
         self._transitions -= transitions
         if self._whole is not None:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """Make an allowance that is a share of what is left of this allowance.
+        """Make an allowance of the fraction `part` of what is left of this allowance.
 
         Parameters
         ----------
@@ -97,25 +98,25 @@ class Allowance:
 
     @property
     def clock(self) -> Callable[[], bool] | None:
-        """A function that returns whether the time is over; None if the time is not limited."""
+        """A function that tells whether the time limit has passed; None if there is no limit."""
         return None if math.isinf(self._end_s) else lambda: self.seconds_left <= 0
 
 
 class LargeBlock:
     """The fastest sequence of stages known for the operators of one block.
 
-    It starts with one operator per stage, or with the stages of `greedy` if they are faster.
-    `run_beams` looks for faster sequences in both directions, with ever wider beams.
-    `search_windows` takes neighbouring stages and finds the fastest stages for their operators,
-    until no window gets better. All stages of the sequence have known latencies, so that the
-    sequence can be used at any time.
+    The sequence starts with one operator per stage, or with the stages of `greedy` if they are
+    faster. `run_beams` looks for faster sequences from both ends of the block, with ever wider
+    beams. `search_windows` takes neighbouring stages and finds the fastest stages for their
+    operators, until no window gets better. All stages of the sequence have known latencies, so that
+    the sequence can be used at any time.
 
     Attributes
     ----------
     ops: the operators in topological order.
     cost_us: total latency of the stages in microseconds.
     stages: the operators of each stage.
-    transitions: number of transitions that were looked at.
+    transitions: number of transitions that the search has looked at.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class LargeBlock:
         self.offer(self._greedy())
 
     def offer(self, stages: StageBatch) -> None:
-        """Replace the sequence by `stages`, which must respect the limits, if they are faster."""
+        """Replace the sequence by `stages` if they are faster. They must respect the limits."""
         us = self._prices.of(stages)
         cost_us = math.fsum(us)
         if cost_us < self.cost_us:
@@ -152,8 +153,8 @@ class LargeBlock:
         """Run beams of width 1, 2, 4, ... until the allowance is spent.
 
         The last width is the first one above 1024 times the number of operators. Beams of width 1
-        are quick, and are not limited in transitions. If the model is costly to ask, beams use
-        estimated latencies instead (`_run_guessing`).
+        are quick, so they run to their end however few transitions are allowed. If the model is
+        costly to ask, beams use estimated latencies instead (`_run_guessing`).
         """
         if self._prices.are_costly:
             self._run_guessing(allowance)
@@ -169,7 +170,7 @@ class LargeBlock:
 
         The borders of the windows move from round to round. Windows become wider after three rounds
         without a gain. The search also ends if one window holds the whole block, or if the widest
-        windows gain nothing.
+        windows do not make the block faster.
         """
         rounds_in_vain, first = 0, 0
         round_s = 0.0

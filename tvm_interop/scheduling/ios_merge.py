@@ -1,4 +1,5 @@
-"""IOS with operator merge: convolutions or products of one tensor become one wider operator."""
+"""IOS with operator merge: convolutions, or matrix products, of the same tensor become one wider
+operator."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def ios_both(
     parts: Parts | None = None,
     blocks: Blocks | None = None,
 ) -> Schedule:
-    """IOS with both strategies: operators of a stage run side by side, or merged if faster.
+    """IOS with both strategies: a stage runs its operators side by side, or merged if faster.
 
     Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, sections 3 and
     4.2 (IOS-Both). `ios-both` works like `ios`, with one addition. A stage of two or more single
@@ -45,14 +46,14 @@ def ios_both(
     model is asked for all such stages, because the lower bounds of `ios` do not hold for merged
     operators.
 
-    A merged operator computes its sums in another order. Its results are close to the results of
-    other schedules, but not equal bit by bit. If the latency model has no latencies of merged
-    operators, the result is the same as with `ios`.
+    A merged operator may add the terms of a sum in another order than the single operators. So its
+    results are close to the results of other schedules, but not equal bit by bit. If the latency
+    model has no latencies of merged operators, the result is the same as with `ios`.
 
-    By the latencies of the model, the result is never slower than that of `ios`, nor slower than
-    one operator after the other. A single search with merging would not guarantee this for large
-    blocks, or if latencies are below their bounds. So `ios-both` searches twice, with merging and
-    without, and takes the faster schedule. On a tie, it takes the schedule with merging. Each
+    By the latencies of the model, the result is never slower than the result of `ios`, and never
+    slower than sequential execution. A single search with merging would not guarantee this for
+    large blocks, or if latencies are below their bounds. So `ios-both` searches twice, with merging
+    and without, and takes the faster schedule. On a tie, it takes the schedule with merging. Each
     search gets half of `time_budget_s`. If the time to measure stages ends in the second search,
     the first schedule is taken. `stats` holds the counts of the search whose schedule was taken,
     and the times of both searches.
@@ -76,7 +77,7 @@ def ios_both(
 
     found = [search(may_merge)]
     if may_merge:
-        with suppress(OutOfTimeError):  # If time runs out, take the first schedule.
+        with suppress(OutOfTimeError):  # If the time is over, take the first schedule.
             found.append(search(False))
     best = min(found, key=_makespan_us)  # On a tie, `min` takes the schedule with merging.
     times = {key: sum(made.stats[key] for made in found) for key in ("search_us", "pricing_us")}
@@ -132,12 +133,12 @@ def ios_merge(
 
 
 def _makespan_us(made: Schedule) -> float:
-    assert made.makespan is not None, "a search gives each schedule its makespan"
+    assert made.makespan is not None, "every search sets the makespan of its schedule"
     return made.makespan
 
 
 def _in_turn(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """Give each group a stage of its own; merged stages stay as they are."""
+    """Split each stage that is not merged: each of its groups becomes a stage of its own."""
     for stage in stages:
         if stage.kind == "merge":
             yield stage

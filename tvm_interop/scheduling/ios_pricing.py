@@ -1,7 +1,7 @@
 """Asks a latency model for the latencies of the stages that IOS searches.
 
-With lower bounds, it asks only for the stages whose latencies can change the schedule. Without
-bounds, it asks for all stages.
+If lower bounds of the latencies are used, this module asks only for the stages whose latencies can
+change the schedule. Without lower bounds, it asks for all stages.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from .stages import Stage
 _LOG = logging.getLogger("tvm_interop")
 
 _BATCH = 32
-"""Smallest number of stages in one call, because a measuring model interleaves the stages of a
-call. A call has fewer stages only if no other stage can change the schedule."""
+"""Smallest number of stages in one call of the model. A model that measures runs the stages of a
+call in turns, so a call should hold several. It holds fewer stages only if no other stage can
+change the schedule."""
 _GROWTH = 8
-"""If n stages have a latency already, a call asks for at least n / `_GROWTH` stages. So the number
-of calls stays low even if there are many stages."""
+"""If n stages have a latency already, the next call asks for at least n / `_GROWTH` more. So the
+number of calls stays low even if there are many stages."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,8 +48,8 @@ class Bounds:
 
     Attributes
     ----------
-    work_us: (num_ops,) microseconds of each operator, summed over all the cores that it uses; None
-        if each operator uses one core.
+    work_us: (num_ops,) the time that each operator keeps cores busy, in microseconds, summed over
+        its cores; None if each operator uses one core.
     """
 
     cores: int | None
@@ -113,7 +114,7 @@ class StagePrices:
 
     @property
     def are_costly(self) -> bool:
-        """Whether the model is costly to ask, for example because it measures."""
+        """Whether asking the model takes long, for example because it measures."""
         return self._model.is_costly
 
     @property
@@ -127,7 +128,7 @@ class StagePrices:
 
     @property
     def certain(self) -> float:
-        """A factor such that no schedule takes less than this factor times the longest path.
+        """A factor: every schedule takes at least this factor times the length of the longest path.
 
         The factor is 0 if operators may be merged.
         """

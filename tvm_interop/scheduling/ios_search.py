@@ -1,6 +1,7 @@
 """The search that all variants of IOS share.
 
-It finds all stages, asks for their latencies, and then finds the fastest sequence of stages.
+The search finds all stages, asks for their latencies, and then finds the fastest sequence of
+stages.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ from .schedules import Schedule
 from .stages import Stage, pack_onto_streams, unpack_stages
 
 LARGE_SHARE = 0.25
-"""Share of the transitions left over by exact searches. The share goes to blocks that are too large
-for an exact search. It is below 1, because a transition takes longer in such a block. Four times
-the share made schedules of NASNet-A faster by only 0.2% to 1.5%."""
+"""Share of the unused transitions that large blocks may use. Unused are the transitions that exact
+searches leave over. A large block is one that is too large for an exact search. The share is below
+1, because a transition takes longer in such a block. With four times this share, schedules of
+NASNet-A became faster by only 0.2% to 1.5%."""
 _WIDE_OPS = 500
-"""Number of operators up to which the transitions of large blocks are not reduced. In a block of
-more operators, a transition takes longer, in proportion to the number of operators. If there is
-such a block, the transitions of all large blocks are reduced in this proportion."""
+"""Number of operators in a large block above which fewer transitions are allowed. The time of a
+transition grows in proportion to the number of operators. So if one block has more operators than
+this, the transitions of all large blocks are reduced in this proportion."""
 ENUMERATION_SHARE = 0.3
-"""Share of a time budget for exact search. Beams and windows get the rest."""
+"""Share of a time budget that exact searches may use. Beams and windows get the rest."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class IosOptions:
 
     Attributes
     ----------
-    work_us: (num_ops,) microseconds of each operator, summed over all the cores that it uses; None
-        if each operator uses one core.
+    work_us: (num_ops,) the time that each operator keeps cores busy, in microseconds, summed over
+        its cores; None if each operator uses one core.
 
     Raises
     ------
@@ -223,12 +225,12 @@ def in_order(graph: OpGraph, stages: Sequence[Stage]) -> list[Stage]:
 def enumerate_stages(
     graph: OpGraph, options: IosOptions, op_us: npt.NDArray[np.float64], cuts: bool
 ) -> Any:
-    """Let the native code find all stages, and return its search, which has no latencies yet.
+    """Let the native code find all stages. Return the native search, still without latencies.
 
     Parameters
     ----------
-    op_us: (num_ops,) latency of each operator in microseconds. By these latencies, a cut separates
-        operators that can start early from operators that start late.
+    op_us: (num_ops,) latency of each operator in microseconds. From these latencies follows when an
+        operator can start. A cut separates operators that can start early from later ones.
     cuts: whether blocks that are too large are cut. If not, such blocks are left out of the search.
     """
     end_s = None

@@ -1,4 +1,4 @@
-"""A lower bound of every schedule's time, from the latencies of operators and of their parts."""
+"""Finds a time that no schedule can beat, from the latencies of operators and of their parts."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def least_us(
     """The time that every schedule takes at least, in microseconds.
 
     Some operators are, by direct or indirect dependencies, ordered before or after every other
-    operator. Only the parts of such an operator can run side by side. The operator takes as long as
-    in `in_turn`, where its parts run side by side, or the sum of its parts' latencies if the sum is
-    less.
+    operator. Nothing else can run beside such an operator. Only its own parts can run side by side.
+    It takes as long as in `in_turn`, where its parts run side by side, or the sum of its parts'
+    latencies if the sum is less.
 
-    Such operators divide all other operators into sections, and the sections run one after the
-    other. A section takes at least as long as its longest path. It also takes at least the total
-    latency of its operators divided by the number of streams. In a section, a part may run beside
-    parts of other operators, which may slow it down less than the parts of its own operator do. So
-    each part counts with the latency that it has when it runs alone. A part cannot really be faster
-    beside other parts than when it runs alone. If measured latencies contradict this, the lower
-    latency counts.
+    Operators that are ordered before or after every other operator divide the rest into sections,
+    which run one after the other. A section takes at least as long as its longest path. It also
+    takes at least the total latency of its operators divided by the number of streams. In a
+    section, a part may run beside parts of other operators, which may slow it down less than the
+    parts of its own operator do. So each part counts with the latency that it has when it runs
+    alone. In truth, other parts never make a part faster. If measured latencies contradict this,
+    the lower latency counts.
 
     Complexity: O(n m / w) for n operators, m dependencies and machine words of w bits.
 
     Parameters
     ----------
-    in_turn: a schedule that runs the operators in order. Each of its stages holds the parts of one
-        operator. If it has no stages, no operator is divided.
+    in_turn: a schedule that runs the operators one after the other. Each of its stages holds the
+        parts of one operator. If it has no stages, no operator is divided into parts.
     latency: a model that knows the latencies of the stages of `in_turn`.
     op_us: (num_ops,) latency of each operator when it runs alone, in microseconds.
     """
@@ -63,7 +63,7 @@ def least_us(
 
 
 def _related(graph: OpGraph) -> tuple[list[int], list[int]]:
-    """For each operator, as sets of bits: the operators before it, and the operators after it."""
+    """For each operator, two sets of bits: the operators before it, and the operators after it."""
     before, after = [0] * graph.num_ops, [0] * graph.num_ops
     order = graph.topological_order()
     for op in order:
@@ -83,8 +83,8 @@ def _wholes(
 ) -> list[tuple[list[int], float]]:
     """The parts of each operator, and the latency of these parts in `in_turn`.
 
-    A stage holds the parts of one operator if it has several groups of one operator each. Each
-    operator of any other stage counts by itself.
+    In `in_turn`, a stage holds the parts of one operator if it has several groups of one part each.
+    In any other stage, each operator counts as an undivided operator.
     """
     found: dict[int, tuple[list[int], float]] = {
         op: ([op], float(us)) for op, us in enumerate(op_us)
@@ -101,7 +101,7 @@ def _wholes(
 def _section_us(
     graph: OpGraph, section: Sequence[int], op_us: npt.NDArray[np.float64], streams: int
 ) -> float:
-    """The least time of the operators of a section, which are in topological order."""
+    """The least time that `section`, whose operators are in topological order, takes."""
     ends_us: dict[int, float] = {}
     for op in section:
         start_us = max((ends_us.get(source, 0.0) for source in graph.predecessors(op)), default=0.0)

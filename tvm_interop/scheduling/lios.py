@@ -14,10 +14,11 @@ from .schedules import Schedule
 def lios(graph: OpGraph, latency: LatencyModel | None, streams: int | None = None) -> Schedule:
     """LIOS: list scheduling; the longest ready operator goes to the stream on which it ends first.
 
-    This is Algorithm 1 in section IV of the LIOS paper (Ping et al., "Latency-Based Inter-Operator
-    Scheduling for CNN Inference Acceleration on GPU"). The rank of an operator is its own latency
-    (Eq. 5), and not the length of a path. Ties go to the operator that has been ready longest, then
-    to the lowest stream. Operators that become ready together are ordered by ascending id.
+    The scheduler is Algorithm 1 in section IV of the LIOS paper (Ping et al., "Latency-Based
+    Inter-Operator Scheduling for CNN Inference Acceleration on GPU"). The rank of an operator is
+    its own latency (Eq. 5), and not the length of a path. Ties go to the operator that has been
+    ready longest, then to the lowest stream. Operators that become ready together are ordered by
+    ascending id.
 
     Parameters
     ----------

@@ -21,17 +21,17 @@ def lios_plus(
     """LIOS with ranks by longest remaining path, and with a cost for waits; not in the LIOS paper.
 
     `lios+` differs from `lios` in two ways. First, the rank of an operator is the longest path from
-    the operator to the end of the graph, its own latency included. Second, an operator starts
-    `wait_us` later for each other stream that holds an operator that it reads. So an operator goes
-    to another stream only if this gains more time than the waits cost. Operators are not inserted
-    into gaps. Ties are broken as in `lios`.
+    the operator to the end of the graph, its own latency included. Second, an operator starts later
+    by `wait_us` for each other stream from which it reads. So an operator goes to another stream
+    only if this gains more time than the waits cost. Operators are not inserted into gaps. Ties are
+    broken as in `lios`.
 
     Parameters
     ----------
     streams: number of streams; None for the graph's width.
     wait_us: microseconds that one wait across streams costs on this device; 0 makes waits free. The
-        predicted makespan includes every wait, even a wait that the plan can drop because another
-        wait covers it.
+        predicted makespan includes the cost of every wait. This holds even for a wait that the plan
+        leaves out because another wait makes it unnecessary.
 
     Complexity: O(n log n + edges * log streams), plus the computation of the graph's width.
     """

@@ -17,8 +17,8 @@ from .budget import Budget
 from .stages import Stage
 
 _LEAST_GAIN = 0.01
-"""Smallest share by which new stages must be faster than the stages that they replace. Smaller
-gains may be noise, because latencies are measured."""
+"""New stages must be faster by at least this share than the stages that they replace. Latencies are
+measured, so smaller gains may be noise."""
 
 _Ops: TypeAlias = tuple[int, ...]
 _Streams: TypeAlias = tuple[_Ops, ...]
@@ -92,7 +92,7 @@ class _Change:
 
 
 class _StageSearch:
-    """Finds changes of stages, and says how much each change gains."""
+    """Finds changes of stages, and says how much time each change saves."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class _StageSearch:
         return not (self._sources[op].isdisjoint(others) and self._readers[op].isdisjoint(others))
 
     def _blocks(self, op: int, staying: Sequence[int], forwards: bool) -> bool:
-        """Whether an operator in `staying` keeps `op` from moving to the neighbouring stage.
+        """Whether a dependency on an operator in `staying` keeps `op` in its own stage.
 
         If `forwards` is True, `op` moves to the stage after its own, otherwise to the stage before.
         """

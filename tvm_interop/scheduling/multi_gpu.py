@@ -38,19 +38,21 @@ from .schedules import Schedule
 from .sequential import sequential
 
 _STARTS = 2
-"""Number of schedules over several GPUs that annealing refines: the best ones."""
+"""Number of schedules over several GPUs that annealing refines. It takes the best ones."""
 _ROUNDS = 2
 """Number of rounds of refinement for each schedule. Before each round, the model is asked for
 latencies of more windows of the current schedule."""
 _TRIALS_AN_OP = 600
 """Number of changes that a round tries, for each operator of the graph."""
 _NEIGHBOURS = 12
-"""Number of operators with which an operator is paired: the next ones in order of start. The model
-is asked for the latency of each pair."""
+"""Number of operators with which each operator is paired: the operators that start next after it.
+The model is asked for the latency of each pair."""
 _PRICING_SHARE = 0.5
-"""Share of a round's time for asking for the latencies of windows. Annealing gets the rest."""
+"""Share of a round's time in which the model is asked for the latencies of windows. Annealing gets
+the rest."""
 _IOS_SHARE = 0.25
-"""Share of the time budget for the latencies of the stages of `ios`. Annealing gets the rest."""
+"""Share of the time budget in which the model is asked for the latencies of the stages of `ios`.
+Annealing gets the rest."""
 _MAX_TRANSITIONS = 1_000_000
 """Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
 several schedulers here. If its schedule is not optimal but nearly the best, `ios` runs again with
@@ -76,13 +78,13 @@ def multi_gpu(
        schedules over all GPUs. As in `hios-lp`, neighbouring operators on a GPU are merged into
        stages, called windows, whose operators start together.
     2. `sequential`, `hios-lp`, `greedy` and `ios` make schedules for one GPU. `lios`, `lios+`,
-       `nimble` and `opara` make schedules for one GPU too. A schedule of these last four counts
-       only if its operators do not slow each other down when they run side by side, according to
-       the latency model. With `intra="none"`, only `sequential` and `hios-lp` run in this step.
-    3. Simulated annealing refines the best two schedules of step 1. A change moves an operator to
-       another GPU, to another place in the order, into a window or out of a window. Or a change
-       exchanges the GPUs of two stages, or exchanges between two GPUs all stages from a place in
-       the order to the end.
+       `nimble` and `opara` make schedules for one GPU too. Of these last four schedulers, a
+       schedule counts only if, by the latency model, its operators do not slow each other down when
+       they run side by side. With `intra="none"`, only `sequential` and `hios-lp` run in this step.
+    3. Simulated annealing refines the best two schedules of step 1. A change may move an operator
+       to another GPU, to another place in the order, into a window or out of a window. It may also
+       exchange the GPUs of two stages. Or it exchanges, between two GPUs, all stages from some
+       place in the order to the end.
     4. The schedule with the shortest predicted makespan wins (`Schedule.simulate`). Ties go to
        schedules for one GPU, then to the first schedule in the order of these steps. So no schedule
        of these steps has a shorter predicted makespan than the result.
@@ -163,7 +165,7 @@ def _on_one_gpu(
     best_us: float,
     budget: Budget,
 ) -> tuple[list[_Candidate], int]:
-    """The schedules for one GPU, and how many stages got no latency within the budget."""
+    """The schedules for one GPU, and the number of stages that got no latency within the budget."""
     graph, latency = prices.graph, prices.latency
     asked = BudgetedLatency(latency, prices.op_us, budget)
     made = [sequential(graph, latency), hios_lp(graph, latency, 1, window, intra)]

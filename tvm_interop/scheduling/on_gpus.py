@@ -26,7 +26,7 @@ from .options import check_counts, required_latency, us_since
 from .schedules import Schedule
 
 _UNASKED = math.inf
-"""Value in place of a latency if the model had no time to give the latency of a stage."""
+"""Value that stands for the latency of a stage if the model had no time to give it."""
 
 Intra = Literal["windows", "none"]
 GpuStages = Sequence[Sequence[Sequence[int]]]
@@ -64,7 +64,7 @@ class GpuPrices:
 
     @classmethod
     def required(cls, graph: OpGraph, latency: LatencyModel | None, scheduler: str) -> GpuPrices:
-        """The latencies that `latency` gives for `graph`; NoLatencyError if `latency` is None."""
+        """The latencies that `latency` gives. Raises NoLatencyError if `latency` is None."""
         return cls(graph, required_latency(latency, scheduler))
 
     @cached_property
@@ -86,7 +86,7 @@ class GpuPrices:
     def costs(self, gpus: int) -> tuple[Any, bytes, bytes]:
         """The first arguments of the native schedulers: the graph, `op_us` and `edge_us`.
 
-        For one GPU, `edge_us` is 0, and the model is not asked for copies.
+        If there is only one GPU, `edge_us` is 0, and the model is not asked for copies.
         """
         edge_us = np.zeros(self.graph.num_edges) if gpus == 1 else self.edge_us
         return self.graph.native, self.op_us.tobytes(), edge_us.tobytes()
@@ -131,7 +131,7 @@ class GpuPrices:
         return left
 
     def native(self) -> tuple[list[bytes], bytes]:
-        """The stages with known latencies, and their latencies, in the native functions' form."""
+        """The stages with known latencies, and these latencies, as native functions take them."""
         batch = StageBatch.from_stages([[(op,) for op in ops] for ops in self._stage_us])
         return batch.to_bytes(), np.array(list(self._stage_us.values()), np.float64).tobytes()
 

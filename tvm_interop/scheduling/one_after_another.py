@@ -13,9 +13,9 @@ def one_after_another(program: Program, streams: int) -> Schedule:
     """Run the operators in the program's order, and the parts of each operator side by side.
 
     Each operator has one stage, or more if it has more parts than there are streams. A framework
-    that divides each operator among its threads runs a model in the same way. There are no
+    that divides each operator among its threads runs a model in the same way. The stages have no
     barriers, so an operator waits only for its inputs and its stream. Barriers would make the
-    baseline slower, and a comparison with it would not be fair.
+    baseline slower, so a comparison with it would not be fair.
     """
     names = tuple(op.name for op in program.operators)
     ids = range(len(names))

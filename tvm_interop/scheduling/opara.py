@@ -30,19 +30,20 @@ def opara(
     2023. The launch order is Algorithm 2. The ready operators launch alternately: first a
     memory-bound operator, then a compute-bound operator. If no operator of one kind is ready, an
     operator of the other kind launches. Within a kind, the operator of least demand launches first.
-    Ties go to the operator that has been ready for longest: the paper appends ready operators to a
-    list, and takes the least of the list. Of operators that became ready together, the lowest id is
-    taken.
+    Ties go to the operator that has been ready for longest, because the paper appends ready
+    operators to a list, and takes the first one of least demand. Of operators that became ready
+    together, the one with the lowest id is taken.
 
-    The demand is the number of threads, the shared memory and the registers of a block. Section 3.2
-    of the paper profiles these numbers. When a model is compiled for a GPU, these numbers are read
-    from the machine code of its kernels (`machine.gpu_traits`). The paper classifies operators as
-    memory-bound by a table that its authors collected; here their flops per byte decide.
+    The demand is the number of threads, the shared memory and the registers of a thread block.
+    Section 3.2 of the paper profiles these numbers. When a model is compiled for a GPU, these
+    numbers are read from the machine code of its kernels (`machine.gpu_traits`). The paper
+    classifies operators as memory-bound by a table that its authors collected; here their flops per
+    byte decide.
 
-    Then the operators are put onto streams in launch order, by Algorithm 1 and as in the authors'
-    code. An operator goes to the stream of a predecessor if no other reader of this predecessor is
-    launched before the operator. If there are several such predecessors, the one with the lowest id
-    is taken. If there is none, the operator opens a new stream.
+    When the launch order is known, the operators are put onto streams in this order, by Algorithm 1
+    and as in the authors' code. An operator goes to the stream of a predecessor if no other reader
+    of this predecessor is launched before the operator. If there are several such predecessors, the
+    one with the lowest id is taken. If there is none, the operator opens a new stream.
 
     `Schedule.launch_order` holds the launch order, and plans keep it.
 
@@ -50,14 +51,14 @@ def opara(
     ----------
     traits: the demand of each operator on the device, by id. If `traits` is None, all operators
         count as alike, and launch in the order in which they become ready.
-    streams: number of streams; None for as many as the algorithm opens. A compilation for a GPU
-        gives None unless its own option `streams` is set. If the algorithm opens more than
-        `streams`, whole streams are combined. The streams are placed one by one, the longest first.
-        Each is put onto the new stream with the shortest total length so far, with ties to the
-        lowest. The length of a stream is the sum of its operators' latencies, or its number of
-        operators without a latency model. Operators that then share a stream run in launch order.
+    streams: number of streams; None for as many as the algorithm opens. `compile` for a GPU passes
+        None unless its own option `streams` is set. If the algorithm opens more than `streams`,
+        whole streams are combined. The streams are placed one by one, the longest first. Each is
+        put onto the new stream with the shortest total length so far; ties go to the lowest stream.
+        The length of a stream is the sum of its operators' latencies. Without a latency model, it
+        is the number of its operators. Operators that then share a stream run in launch order.
     flops_per_byte: arithmetic intensity in floating-point operations per byte. An operator of lower
-        intensity is memory-bound unless its traits say otherwise.
+        intensity counts as memory-bound unless its traits say otherwise.
 
     Complexity: O(n log n + edges).
     """

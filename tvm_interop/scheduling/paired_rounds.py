@@ -8,14 +8,15 @@ than this, and its significance level is exact.
 
 The test is made after the last round. Testing after every round until the result is significant
 would raise the probability of a false result. The number of rounds is chosen while the rounds run,
-but only from the absolute differences of the two times in each round. So the number does not depend
-on which schedule was faster, and does not bias the test.
+but only from how far apart the two times of a round are. So the number does not depend on which
+schedule was faster, and does not bias the test.
 
-The rounds may end early in two cases. First, the schedule is clearly not faster than the other. It
-is then not used, so there is no false result. Second, the schedule is clearly faster, by a test at
-a much stricter level. There are few such tests, and the level of the last test is lowered by the
-sum of their levels (Haybittle, British Journal of Radiology 1971; Peto et al., British Journal of
-Cancer 1976). So the probability of a false result stays below `LEVEL`.
+The rounds may end early in two cases. First, the new schedule is clearly not faster than the old
+one. The new schedule is then not used, so it cannot be called faster by mistake. Second, the new
+schedule is clearly faster, by a test at a much stricter level. There are few such early tests. The
+level of the test after the last round is lowered by the sum of their levels (Haybittle, British
+Journal of Radiology 1971; Peto et al., British Journal of Cancer 1976). So the probability of a
+false result stays below `LEVEL`.
 """
 
 from __future__ import annotations
@@ -36,38 +37,40 @@ from .budget import Budget
 Floats = npt.NDArray[np.float64]
 
 LEVEL = 0.05
-"""Significance level: the highest probability that the test accepts a schedule that is not
-faster."""
+"""Significance level of the whole comparison: the highest probability with which it accepts a
+schedule that is not faster."""
 _EARLY_LEVEL = 0.0005
 """Significance level of each test that may end the rounds early."""
 _FIRST_EARLY_TEST = 24
-"""Number of rounds before the first test that may end the rounds early. The number doubles from one
-test to the next."""
+"""Number of rounds before the first test that may end the rounds early. For each further test, the
+number of rounds doubles."""
 LEAST_GAIN = 0.01
-"""Share by which a schedule must be faster to pass the test. Two copies of one program can differ
-by this share just because their tensors have different addresses."""
+"""Share by which a schedule must be faster to pass the test. The times of two copies of one program
+can differ by this share only because their tensors have different addresses."""
 _SOUGHT_GAIN = 0.03
 _POWER = 0.9
 """Probability that the test finds a gain of `_SOUGHT_GAIN`. The number of rounds is chosen for this
 probability, within the limits on rounds and time."""
 LEAST_US = 1e-3
-"""Shortest time of a run in microseconds. Shorter measured times, such as 0, are raised to it."""
+"""Shortest time of a run in microseconds. If a measured time is shorter, for example 0, this time
+replaces it."""
 FEWEST_ROUNDS = 5
 """Smallest number of rounds that can show a gain at the significance level `LEVEL`."""
 _FIRST_ROUNDS = 6
 """Number of rounds before the first check for an early stop. By the rule of `_rounds_needed`, a
 comparison that is not stopped early takes at least 12 rounds."""
 _FIRST_DEAR_ROUNDS = 3
-"""If this many rounds have already taken `_CHEAP_US`, `ends` is asked after each further round. The
-number of rounds that are needed is not estimated from so few rounds."""
+"""If this many rounds have already taken `_CHEAP_US`, the function `ends` is called after each
+further round. The needed number of rounds is not estimated from so few rounds."""
 _CHEAP_US = 2e6
-"""Microseconds that rounds may take even if a gain is unlikely. Rounds go on for longer only if a
-gain is more likely (`may_gain`)."""
+"""Microseconds that all rounds may take even if a gain is unlikely. After this time, rounds go on
+only if a gain is more likely (`may_gain`)."""
 _DEAR_LEVEL = 0.2
-"""Significance level at which a gain is given up once the rounds have taken `_CHEAP_US`."""
+"""Significance level of the test that stops the search for a gain, once rounds have taken
+`_CHEAP_US`."""
 _DEAR_GROWTH = 1.4
-"""How much the number of rounds grows between two checks for an early stop, once the rounds have
-taken `_CHEAP_US`. Before that, the number of rounds doubles."""
+"""Factor by which the number of rounds grows from one check for an early stop to the next, once the
+rounds have taken `_CHEAP_US`. Before that, the factor is 2."""
 MOST_ROUNDS = 500
 """Largest number of rounds, however noisy the machine is."""
 _EARLY_TESTS = (MOST_ROUNDS // _FIRST_EARLY_TEST).bit_length()
@@ -96,12 +99,12 @@ class PairedRatio:
 
     @property
     def is_faster(self) -> bool:
-        """Whether the whole interval says that the first contestant is more than 1% faster."""
+        """Whether the first contestant is over 1% faster by each ratio in `interval`."""
         return self.interval[1] < 1 - LEAST_GAIN
 
     @property
     def seems_faster(self) -> bool:
-        """Whether `ratio` alone, without its interval, says that the first is over 1% faster."""
+        """Whether the first contestant is over 1% faster by `ratio`, whatever the interval."""
         return self.ratio < 1 - LEAST_GAIN
 
 
@@ -132,9 +135,9 @@ def may_gain(rounds: Floats, contestant: int) -> bool:
     looks for (`_SOUGHT_GAIN`, 3%). If the result is False, further rounds would hardly let the
     contestant pass the test, or they would cost more than the gain is worth.
 
-    While the rounds have taken less than two seconds in all, a gain of 2% is ruled out at a
-    significance level of just below 5% (`_LAST_LEVEL`). After that, it is ruled out at a level of
-    20%. On a noisy machine the second level needs a quarter of the rounds of the first.
+    As long as the rounds have taken less than two seconds in all, a gain of 2% is ruled out at a
+    significance level of just below 5% (`_LAST_LEVEL`). After two seconds, it is ruled out at a
+    level of 20%. On a noisy machine, a level of 20% needs a quarter of the rounds that 5% needs.
 
     Parameters
     ----------
@@ -159,8 +162,8 @@ class Confirmation:
     ----------
     sequential_us, scheduled_us: median times in microseconds.
     compared: time of the schedule relative to sequential execution.
-    noise_ratio: time of sequential execution relative to its second run in the same rounds, or the
-        inverse of this ratio if the ratio is below 1.
+    noise_ratio: time of sequential execution relative to its second run in the same rounds; the
+        inverse if this is below 1. A ratio far above 1 shows that the machine is noisy.
     """
 
     sequential_us: float
@@ -274,8 +277,8 @@ def take_rounds(
             needed = _rounds_needed(np.abs(apart))
             if needed <= len(taken) or (ends is not None and ends(so_far)):
                 break
-            # Estimate the needed number of rounds again before all these rounds are taken, because
-            # fewer rounds are enough if the noise falls.
+            # Estimate the needed number of rounds again before all of them are taken. If there is
+            # less noise than before, fewer rounds are enough.
             growth = 2.0 if is_cheap(so_far) else _DEAR_GROWTH
             wanted = int(min(needed, math.ceil(growth * len(taken))))
     return np.array(taken)
@@ -321,9 +324,10 @@ def _walsh_averages(values: Floats) -> Floats:
 def _rounds_needed(apart: Floats) -> float:
     """Number of rounds needed to find a gain of `_SOUGHT_GAIN` (Noether, JASA 1987, section 2.2).
 
-    The number follows from the probability that the mean of two rounds shows the gain. This
+    The number follows from a probability: that the mean of two rounds shows the gain. This
     probability is estimated from the rounds so far. The estimate counts the difference of each
-    round with both signs, so that it does not depend on which contestant was faster.
+    round once as positive and once as negative. So it does not depend on which contestant was
+    faster.
 
     Parameters
     ----------

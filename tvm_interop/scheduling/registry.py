@@ -15,8 +15,8 @@ from .options import us_since
 from .schedules import Schedule
 
 MEASURED_AGAIN = "stages_measured_again"
-"""Key in `Schedule.stats` for the number of stages that were measured again. If a scheduler sets
-this key, it has measured its stages again, and `schedule` does not."""
+"""Key in `Schedule.stats` for the number of stages that were measured again. A scheduler that sets
+this key has measured its stages again itself, so `schedule` does not do so."""
 
 Scheduler = Callable[..., Schedule]
 _F = TypeVar("_F", bound=Scheduler)
@@ -33,8 +33,8 @@ def schedule(
     graph: the operators, with an edge from each operator to each reader of its output.
     name: one of `schedulers()`.
     latency: the model that gives the latencies of operators and stages, in microseconds.
-        `sequential`, `greedy`, `nimble` and `opara` accept None. The other schedulers of this
-        package need such a model.
+        `sequential`, `greedy`, `nimble` and `opara` accept None. All other schedulers of this
+        package need a latency model.
     options: options of the scheduler; the docstring of its function explains them.
 
     Returns

@@ -83,7 +83,7 @@ class ScheduleFields(NamedTuple):
 def write_schedule(schedule: ScheduleLike) -> str:
     """Write a schedule as JSON, with operators by name.
 
-    Each group, stream and row of the timeline has a line of its own.
+    The JSON text has a line for each group, each stream and each row of the timeline.
     """
     names = schedule.op_names
     fields = [

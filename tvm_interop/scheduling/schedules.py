@@ -155,7 +155,7 @@ class Schedule:
     def gpu_stages(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """The stages of each GPU, in order, from GPU 0 on. A stage is a tuple of operator ids.
 
-        If the stages name no device, all of them are listed for GPU 0. The result is empty for a
+        If the stages name no device, they all count as stages of GPU 0. The result is empty for a
         streamed schedule.
         """
         on_gpu: list[list[tuple[int, ...]]] = [
@@ -200,9 +200,9 @@ class Schedule:
     def ordering_edges(self) -> tuple[tuple[int, int], ...]:
         """The edges that the stages' barriers add to the dependencies, as pairs of operator ids.
 
-        For each barrier, there is an edge from the last operator of each stream before the barrier
-        to the first operator of each other stream after the barrier, on the same device. No edge
-        is needed within a stream, because a stream runs its operators in order.
+        For each barrier, edges lead from the operators before it to the operators after it on the
+        same device: from the last operator of each stream to the first operator of each other
+        stream. No edge is needed within a stream, because a stream runs its operators in order.
         """
         edges: list[tuple[int, int]] = []
         last_on: dict[int | None, dict[int, int]] = {}
@@ -227,7 +227,7 @@ class Schedule:
 
         Raises
         ------
-        ScheduleError: as in `validate`.
+        ScheduleError: the schedule has a fault (see `validate`).
         """
         return list(native.launch_order(graph.native, *self._packed_stages(self.ids_in(graph))))
 
@@ -253,7 +253,7 @@ class Schedule:
 
         Raises
         ------
-        ScheduleError: as in `validate`.
+        ScheduleError: the schedule has a fault (see `validate`).
         LatencyError: `latency` gives a number that is not a latency, or does not know a merged
             stage. The message names the operators.
         """
@@ -273,7 +273,8 @@ class Schedule:
 
         Raises
         ------
-        LatencyError: as in `simulate`.
+        LatencyError: `latency` gives a number that is not a latency, or does not know a merged
+            stage. The message names the operators.
         """
         check_size(latency, graph.names)
         ids = self.ids_in(graph)
@@ -297,8 +298,8 @@ class Schedule:
 
         Returns
         -------
-        The number of stages that were measured; see `LatencyModel.measure_again`. Streams and
-        merged stages are not measured.
+        The number of stages that were measured; see `LatencyModel.measure_again`. Streamed
+        schedules and merged stages are not measured.
         """
         return latency.measure_again(self.concurrent_stages(graph))
 
@@ -312,7 +313,7 @@ class Schedule:
     def to_json(self) -> str:
         """Write the schedule as JSON that people can read and edit.
 
-        Operators are written by name, and each group has a line of its own.
+        Operators are written by name, and each group is on a separate line.
         """
         return write_schedule(self)
 

@@ -22,16 +22,16 @@ def sequential(
     order: str = "topological",
     buffers: Sequence[Buffer] | None = None,
 ) -> Schedule:
-    """One operator after the other on one stream.
+    """Run the operators one after the other on one stream.
 
     Parameters
     ----------
-    order: `topological` for `OpGraph.topological_order`. `memory` for an order in which few bytes
-        are in use at once (`planning.memory_order`, a greedy order with ties to the lowest id).
-        With `memory`, `stats["peak_bytes"]` and `stats["topological_peak_bytes"]` are the most
+    order: `topological` for `OpGraph.topological_order`. `memory` for an order that keeps few bytes
+        in use at the same time (`planning.memory_order`, a greedy order with ties to the lowest
+        id). With `memory`, `stats["peak_bytes"]` and `stats["topological_peak_bytes"]` are the most
         bytes in use at once in the `memory` order and in the topological order.
-    buffers: the tensors between operators, needed for `memory`. A compilation passes the tensors of
-        its model.
+    buffers: the tensors between operators, needed for the order `memory`. `compile` passes the
+        tensors of its model.
     """
     started = time.perf_counter()
     counts: dict[str, Any] = {}

@@ -31,8 +31,8 @@ class Contention:
     ----------
     cores: number of cores of the device; inf for no limit. For a GPU, use 1, and give `op_cores` as
         shares of its multiprocessors.
-    bandwidth: largest number of purely memory-bound operators that run at once at full speed; inf
-        for no limit.
+    bandwidth: largest number of operators that can run at once at full speed if they only read and
+        write memory; inf for no limit.
     op_cores: for each operator id, number of cores that the operator keeps busy when it runs alone;
         None if each operator keeps one core busy.
     memory_share: for each operator id, share of its time, from 0 to 1, for which the operator waits
@@ -93,10 +93,10 @@ def simulate(
 
     Raises
     ------
-    ScheduleError: as in `Schedule.validate`. Also if a stage is of kind `merge`, because `latency`
-    does not know the merged operator; if `contention` and the graph have different numbers of
-    operators; or if the time of the run is too large for a float. LatencyError: `latency` gives a
-    number that is not a latency. The message names the operator.
+    ScheduleError: the schedule has a fault (see `Schedule.validate`); a stage is of kind `merge`,
+        so `latency` does not know its operator; `contention` and the graph have different numbers
+        of operators; or the time of the run is too large for a float.
+    LatencyError: `latency` gives a number that is not a latency. The message names the operator.
 
     Complexity: O(operators * streams), plus the time to plan the waits.
     """

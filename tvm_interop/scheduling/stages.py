@@ -60,7 +60,7 @@ class Stage:
 
     @property
     def ops(self) -> tuple[int, ...]:
-        """The operators of all groups, one group after the other."""
+        """The ids of the operators of all groups, one group after the other."""
         return tuple(op for group in self.groups for op in group)
 
     def by_stream(self) -> dict[int, tuple[int, ...]]:
@@ -109,7 +109,7 @@ def side_by_side(ops: Sequence[int], gpu: int, first_stream: int) -> Stage:
     return Stage(
         groups=tuple((op,) for op in ops),
         streams=tuple(range(first_stream, first_stream + len(ops))),
-        # The latency of a stage is correct only if no other stage runs on the GPU at the same time.
+        # The latency of a stage holds only if no other stage runs on the GPU, so set a barrier.
         barrier=True,
         device=gpu,
     )

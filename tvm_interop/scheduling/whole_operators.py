@@ -17,11 +17,11 @@ from .stages import Stage, pack_onto_streams
 
 
 class WholeOperators:
-    """A graph in which the parts of each divided operator are one whole operator again.
+    """A graph in which the parts of each divided operator are joined into one operator again.
 
     The parts of an operator are alike, and each part depends on all parts of the operators that the
     operator reads. If the parts were separate operators in the graph, a search would enumerate
-    many stages that differ only in which of these parts they hold.
+    many stages that differ only in which of the parts of an operator they hold.
 
     Attributes
     ----------

@@ -71,7 +71,7 @@ __all__ = [
 ]
 
 _HOME = {"Server": "server.server", "ServerConfig": "server.config"}
-"""The module of each name that is imported on first access.
+"""Names that are imported when they are first used, and the module of each name.
 
 Simulations need neither TVM nor the libraries of the server, so the server is imported lazily.
 """

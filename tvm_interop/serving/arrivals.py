@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..plain_data import is_finite, is_whole
 
 Follow = tuple[int, int, float]
-"""A pair of models and a delay in microseconds.
+"""Two models and a delay in microseconds.
 
 Each time a request of the first model has been served, a request of the second model arrives after
 the delay.
@@ -133,7 +133,8 @@ def on_off(
     rng = np.random.default_rng(seed)
     times = []
     for rate in rates:
-        # Draw Poisson arrivals on a clock that stands still in pauses. Then insert the pauses.
+        # Draw Poisson arrivals on a clock that runs only in the on state. Then insert the off
+        # states.
         on_us = _poisson_us(rate * (on_s + off_s) / on_s, seconds, rng)
         periods = max(8, math.ceil(4 * seconds / on_s))
         on_lengths = rng.exponential(on_s * 1e6, periods)
@@ -154,7 +155,7 @@ def closed_loop(clients: Sequence[int], think_us: float = 0.0) -> Arrivals:
 
     Parameters
     ----------
-    clients: number of clients of each model. Enough clients keep a device saturated.
+    clients: number of clients of each model. With enough clients, the device is never idle.
     think_us: microseconds between an answer and the client's next request.
     """
     for count in clients:
@@ -182,8 +183,9 @@ def dependent(first: Arrivals, followers: Sequence[Follow]) -> Arrivals:
 def trace_file(path: str | Path, models: Sequence[str]) -> Arrivals:
     """Read arrivals from a CSV file whose first line holds the column names.
 
-    The columns `at_us` and `model` (one of the names in `models`) are required. The columns
-    `priority`, `batch` and `deadline_us` (a time) are optional. The lines need not be sorted.
+    The columns `at_us` (arrival time) and `model` (one of the names in `models`) are required. The
+    columns `priority`, `batch` and `deadline_us` (the time of the deadline) are optional. The lines
+    need not be sorted.
 
     Raises
     ------
@@ -232,12 +234,12 @@ def trace_file(path: str | Path, models: Sequence[str]) -> Arrivals:
 
 
 def _poisson_us(rate: float, seconds: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    # With the number of arrivals given, arrival times of a Poisson process are uniform.
+    # Once the number of arrivals is known, the arrival times of a Poisson process are uniform.
     return np.sort(rng.random(rng.poisson(rate * seconds))) * (seconds * 1e6)
 
 
 def _merged(times: Sequence[npt.NDArray[np.float64]]) -> Arrivals:
-    """Merge the arrival times of all models; ties are ordered by model index."""
+    """Merge the arrival times of all models. Equal times are ordered by the index of the model."""
     at_us = np.concatenate([np.empty(0), *times])
     models = np.repeat(np.arange(len(times)), [len(t) for t in times]).astype(np.int64)
     order = np.argsort(at_us, kind="stable")

@@ -30,9 +30,9 @@ combined block.
 BUFFER = 2
 """The default limit on the number of requests that wait for a block.
 
-TOP's paper does not specify this limit. Under overload, TOP's rule runs the first blocks of models
-until the buffers of the next blocks are full. Large buffers therefore fill up before the first
-request is served.
+TOP's paper does not specify this limit. Under overload, TOP's rule runs the first blocks of the
+models until the buffers of the blocks after them are full. If buffers are large, no request is
+served until they are full.
 """
 
 
@@ -54,7 +54,7 @@ def combination_of(models: Sequence[ServedModel], cells: Iterable[Iterable[Part]
 
 
 def each_alone(models: Sequence[ServedModel]) -> Combination:
-    """Return the combination in which every block is a combined block by itself."""
+    """Return the combination in which every combined block holds a single block."""
     return combination_of(
         models, [[(m, b)] for m, model in enumerate(models) for b in range(len(model.blocks))]
     )
@@ -87,10 +87,10 @@ def simulate_combined(
 ) -> ServingRun:
     """Simulate serving by TOP's rule (TPDS 2025, section IV) in native code.
 
-    The policy `search` follows the same rule. One combined block runs at a time. The next one is
-    the combined block with the largest share of blocks that have input. Ties are broken by the
-    input that has waited longest, then by the lowest index. Blocks without input are left out of
-    the run.
+    The policy `search` follows the same rule. One combined block runs at a time. When it has ended,
+    the combined block with the largest share of blocks that have input runs next. Ties go to the
+    combined block whose input has waited longest, then to the lowest index. Its blocks without
+    input do not run.
 
     Parameters
     ----------
@@ -132,13 +132,13 @@ def _run_of(
     figures: bytes,
     begin_us: float = 0.0,
 ) -> ServingRun:
-    """Return the run that native code served, with times that count from `begin_us`.
+    """Return the results of a run in native code. Their times count from `begin_us`.
 
     Parameters
     ----------
-    models, times, figures: arrays of bytes from the native functions. They hold the model of each
-        request; its arrival, dequeue and completion times; and the busy time and the number of
-        combined blocks that ran.
+    models, times, figures: arrays of bytes from the native functions. `models` holds the model of
+        each request. `times` holds its arrival, dequeue and completion times. `figures` holds the
+        busy time, and the number of combined blocks that ran.
     """
     columns = np.frombuffer(times, dtype=np.float64).reshape(-1, 3) - begin_us
     busy_us, rounds = np.frombuffer(figures, dtype=np.float64)
@@ -164,7 +164,8 @@ def _packed(
 ) -> tuple[list[Any], list[list[list[int]]], bytes]:
     """Return the programs, the places of blocks and the intervals for the native functions.
 
-    The place of a block is the index of its combined block, and its index in the combined block.
+    The place of a block is a pair: the index of its combined block, and its own index in this
+    combined block.
     """
     models = programs.models
     made = [programs.of_parts(cell, schedule, barriers) for cell in combination]
@@ -185,9 +186,9 @@ class Window:
     ----------
     run: the requests that were served in the window or were in a block at its end. Times count from
         the beginning of the window, so the times of earlier events are negative.
-    lengths: (times, num_models) length of each queue at the times that were observed.
-    in_blocks: for each model, (times, blocks of the model) number of requests that waited for a
-        block or ran in it.
+    lengths: (times, num_models) length of each queue at each time in `observe_us` (see `run`).
+    in_blocks: for each model, an array of shape (times, blocks of the model): the number of
+        requests that waited for a block or ran in it.
     """
 
     run: ServingRun
@@ -198,9 +199,9 @@ class Window:
 class CombinedServing:
     """Serving by TOP's rule, window by window, in native code.
 
-    Queues, buffers and the running combined block go on from one window to the next, and each
-    window may have another combination and other dequeue intervals. A combined block that runs when
-    a window ends is not interrupted.
+    Queues, buffers and the running combined block are kept from one window to the next. Each window
+    may have another combination and other dequeue intervals. A combined block that runs when a
+    window ends is not interrupted.
     """
 
     def __init__(
@@ -215,8 +216,9 @@ class CombinedServing:
 
         Parameters
         ----------
-        first: requests that arrive in the first window, and the rules by which served requests
-            bring further requests in all windows, as clients of `closed_loop` do.
+        first: requests that arrive in the first window. They also hold the rules by which a served
+            request is followed by another one, as with `closed_loop`. The rules hold in all
+            windows.
         schedule, barriers, buffer: as for `simulate_combined`.
         """
         self.programs = programs

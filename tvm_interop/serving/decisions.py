@@ -24,23 +24,25 @@ from .run import ServingRun
 
 Floats = npt.NDArray[np.float64]
 SAMPLES = 10
-"""The number of samples that form a state; all are taken during one step (TOP's n)."""
+"""The number of samples that make up a state (TOP's n). All are taken during one step."""
 
 
 @dataclass(frozen=True)
 class Space:
     """The action space and the state space for some models.
 
-    An action is a vector of numbers from 0 to 1. It starts with one number per model for the
-    dequeue interval. One number per block follows, model by model. An action stands for a decision:
-    dequeue intervals and a combination of blocks. Several actions can stand for the same decision.
+    An action is a vector of numbers from 0 to 1. It starts with one number for each model, which
+    stands for the model's dequeue interval. One number for each block follows, model by model. An
+    action stands for a decision: dequeue intervals and a combination of blocks. Several actions can
+    stand for the same decision.
 
     Attributes
     ----------
     num_blocks: number of blocks of each model.
     interval: how a number x stands for a dequeue interval. With `linear`, as in TOP, the interval
-        is x seconds. With `log`, it grows exponentially from `shortest_s` to `longest_s`, by
-        default as 10^(4x-4) seconds, so that intervals of milliseconds are distinguishable.
+        is x seconds. With `log`, it grows exponentially with x from `shortest_s` to `longest_s`, by
+        default as 10^(4x-4) seconds. Then different x also give clearly different intervals of
+        milliseconds.
     levels: number of distinct intervals; x is then rounded up to a multiple of 1 / levels. 0 for no
         rounding.
     shortest_s, longest_s: bounds of a `log` interval in seconds.
@@ -72,7 +74,7 @@ class Space:
         return SAMPLES * self.size
 
     def slices(self) -> list[slice]:
-        """Return one slice of an action per agent: the launcher's, then one for each model."""
+        """Return the slices of an action: the launcher's slice, then one for each model."""
         ends = np.cumsum([self.num_models, *self.num_blocks])
         return [slice(int(a), int(b)) for a, b in zip([0, *ends], ends, strict=False)]
 
@@ -86,8 +88,8 @@ class Space:
         """Return features of actions: (..., size) to (..., num_features).
 
         Actions that stand for the same decision have the same features. The first features are the
-        interval of each model, one-hot encoded if there are levels. The other features say for each
-        pair of blocks whether both are in one combined block.
+        interval of each model, one-hot encoded if `levels` is above 0. The other features say for
+        each pair of blocks whether both are in one combined block.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:
@@ -103,10 +105,10 @@ class Space:
     def canonical(self, actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a canonical action for each action: (..., size) to (..., size).
 
-        All actions that stand for the same decision have the same canonical action. With levels, a
-        number for an interval moves to the middle of its level. All blocks of a combined block get
-        the same number, the middle of a cell (see `_cells`). The index of the cell is the index of
-        the first of these blocks. So a canonical action is as far as possible from actions that
+        All actions that stand for the same decision have the same canonical action. If `levels` is
+        above 0, the number of an interval becomes the middle of its level. All blocks of a combined
+        block get the same number, the middle of a cell (see `_cells`). This cell has the same index
+        as the first of these blocks. So a canonical action is as far as possible from actions that
         stand for other decisions.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
@@ -162,7 +164,7 @@ class Space:
 
         Parameters
         ----------
-        in_progress: for each model, the blocks that its requests are in.
+        in_progress: for each model, the indices of the blocks in which its requests are.
         lengths: queue length of each model. The differences are divided by the mean length, or by 1
             if the mean is below 1, so that inputs stay small. TOP does not scale them.
         """
@@ -178,7 +180,7 @@ class Space:
         """Return the state of a run, sampled at SAMPLES times: (state_size,).
 
         The simulator of combined blocks does not report which block a request is in. This method
-        estimates the block from the elapsed share of the request's time in flight.
+        estimates the block from the share of the request's time in flight that has passed.
         """
         backlog = run.backlog(at_us)
         found = []
@@ -222,7 +224,7 @@ class Agents:
                 "numbers; "
                 "train agents for these models"
             )
-        # All agents see the same state, so their first layers are evaluated as one matrix.
+        # All agents read the same state, so one matrix product evaluates all their first layers.
         self._first = np.ascontiguousarray(np.concatenate([a[0][0] for a in self._layers], axis=1))
         self._bias = np.concatenate([a[0][1] for a in self._layers])
         ends = np.cumsum([len(a[0][1]) for a in self._layers])
@@ -301,7 +303,7 @@ class Process(Protocol):
     state: Floats
 
     def step(self, action: Floats) -> Outcome:
-        """Serve for one step as the action says, and return the outcome."""
+        """Serve for one step by the decision that `action` stands for, and return the outcome."""
         ...
 
     def saved(self) -> Any:
@@ -314,17 +316,17 @@ class Process(Protocol):
         Parameters
         ----------
         saved: the result of `saved`.
-        actions: the actions of all steps before that call.
+        actions: the actions of all steps before `saved` was called.
         """
         ...
 
 
 class Environment:
-    """A training environment without memory.
+    """A training environment in which each step begins with empty queues.
 
-    A step applies an action, simulates serving, and returns the outcome. Each step starts with
-    empty queues and serves the same arrivals. The outcome of a step therefore depends on its action
-    alone. In `process.ServingProcess`, queues go on from step to step.
+    A step applies an action, simulates serving, and returns the outcome. Each step serves the same
+    arrivals. The outcome of a step therefore depends only on its action. In
+    `process.ServingProcess`, queues are kept from step to step.
 
     Attributes
     ----------
@@ -371,7 +373,8 @@ class Environment:
     def step(self, action: Floats) -> Outcome:
         """Simulate serving with an action and return the outcome.
 
-        An action with a combined block that is too large is refused, and the state stays as it is.
+        If the action has a combined block of more than `most` blocks, it is refused, and the state
+        stays as it is.
         """
         self.calls += 1
         combination = self.space.combination(self.models, action)
@@ -413,14 +416,14 @@ def figures_of(run: ServingRun, gain: float, variance: float) -> Floats:
 
 @dataclass(frozen=True)
 class RewardRule:
-    """The rule that turns the z-scores of an outcome into a reward.
+    """How the figures of an outcome, as z-scores, become a reward.
 
     Attributes
     ----------
-    weights: factors of the utilisation (or of the throughput in its place), of the latency and of
-        the variance: a, b and c of TOP's Equation 2.
-    is_exponential: whether the reward is the exponential of the weighted sum, as in Equation 2, and
-        not the sum itself.
+    weights: the factors a, b and c of TOP's Equation 2. They belong to the utilisation (or the
+        throughput that replaces it), the latency, and the variance of the queue lengths.
+    is_exponential: whether the reward is the exponential of the weighted sum, as in Equation 2. If
+        not, it is the sum itself.
     refused: reward of an action that was refused.
     """
 
@@ -439,14 +442,14 @@ class Score:
 
     The launcher's reward is r^0 = exp(0.4 U - 0.4 mean L - 0.2 V). The reward of model i is
     r^i = exp(0.4 U - 0.4 L_i - 0.2 V). U, L and V are z-scores of utilisation, latency and queue
-    variance. The paper does not specify the population of the z-scores. Here the population is the
-    outcomes passed to `Score.of`.
+    variance. The paper does not say from which outcomes their means and deviations are computed.
+    Here these are the outcomes passed to `Score.of`.
 
     Attributes
     ----------
     mean, deviation: (2 + num_models,) mean and standard deviation of each entry of
         `Outcome.figures`.
-    rule: the weights of U, L and V, and whether the exponential is taken.
+    rule: the weights of U, L and V, and whether the reward is an exponential.
     """
 
     mean: Floats
@@ -471,14 +474,14 @@ class Score:
     def rewards(self, figures: Floats | None) -> Floats:
         """Return the rewards of the launcher, then of each model: (num_models + 1,).
 
-        All rewards are `rule.refused` if nothing ran.
+        If the action was refused, so that nothing ran, all rewards are `rule.refused`.
         """
         if figures is None:
             return np.full(len(self.mean) - 1, self.rule.refused)
         z = (figures - self.mean) / self.deviation
         latency = np.concatenate([[z[2:].mean()], z[2:]])
         a, b, c = self.rule.weights
-        # The weighted sum is limited to -10 to 10, so that no exponential becomes huge.
+        # The weighted sum is limited to the range from -10 to 10, so that no reward becomes huge.
         found: Floats = np.clip(a * z[0] - b * latency - c * z[1], -10.0, 10.0)
         return np.exp(found) if self.rule.is_exponential else found
 

@@ -21,19 +21,19 @@ from ..program.graph import OpGraph
 class ServingDevice:
     """A device that several instances share, with the overheads of its host.
 
-    Let k operators run at the same time. The arithmetic of each takes max(1, sum of their cores /
-    `cores`) times as long as if the operator ran alone. The memory traffic of each takes max(1, sum
-    of their memory shares / `bandwidth`) times as long as if the operator ran alone. The slowdown
-    of an operator is the mean of these two factors, weighted by its memory share, times
-    1 + `interference` * (k - 1). Without interference this is the model of
-    `scheduling.simulation.Contention`, in which more concurrency never lowers throughput.
+    Let k operators run at the same time. Their arithmetic then takes max(1, sum of their cores /
+    `cores`) times as long as if each ran alone. Their memory traffic takes max(1, sum of their
+    memory shares / `bandwidth`) times as long. The slowdown of an operator is the mean of these two
+    factors, weighted by its memory share, times 1 + `interference` * (k - 1). Without interference
+    this is the model of `scheduling.simulation.Contention`, in which more concurrency never lowers
+    throughput.
 
     Attributes
     ----------
     cores: number of cores of the device, as in `Contention`; inf for no limit.
     bandwidth: number of memory-bound operators that run at full speed at the same time.
     wait_us: microseconds that a wait across streams costs the waiting stream.
-    interference: share by which each further running operator slows down all others.
+    interference: share by which every operator slows down for each other operator that runs.
     barrier_us: microseconds that the host needs to notice the end of a stage, for schedules with
         barriers.
     launch_us: microseconds that the single host thread needs to launch an operator. 0 if the
@@ -61,7 +61,7 @@ class ServingDevice:
 
     @classmethod
     def described(cls, device: DeviceDescription, interference: float = 0.0) -> ServingDevice:
-        """Return the device that a data sheet describes."""
+        """Return the device that a description, such as one of `devices`, describes."""
         return cls(device.cores, device.bandwidth, interference)
 
     def with_interference(self, interference: float) -> ServingDevice:
@@ -77,7 +77,7 @@ class ServingDevice:
 
 @dataclass(frozen=True)
 class OperatorCosts:
-    """The latency and the device usage of each operator of a model when the operator runs alone.
+    """Latency and use of the device of each operator of a model, if the operator runs alone.
 
     Attributes
     ----------
@@ -191,8 +191,8 @@ class ServedModel:
     def divided(self, count: int) -> ServedModel:
         """Return the model with neighbouring blocks joined into at most `count` blocks.
 
-        The division minimises the latency of the longest block. The first blocks are then as long
-        as this latency allows.
+        The division makes the latency of the longest block as low as possible. Within this latency,
+        the first blocks are as long as possible.
         """
         if not is_whole(count) or count < 1:
             raise InputError(f"a model cannot be divided into {count!r} blocks; give 1 or more")

@@ -23,8 +23,9 @@ class Setting:
 
     Attributes
     ----------
-    programs: the models, the device, and the latencies of instances on the device. If a simulation
-        is given a `believed` device, these are the programs for that device.
+    programs: the models, the device, and the latencies of instances on the device. A test can make
+        a simulation give the policy a device that differs from the simulated one (see the parameter
+        `believed` of `simulate`). The programs are then for the device that the policy is given.
     """
 
     programs: Programs
@@ -47,9 +48,9 @@ class Policy(ABC):
     def decide(self, view: View) -> Start | Admit | Wait:
         """Decide what to do now.
 
-        This method is called at each arrival, at each end of an instance, and at the time that the
-        last `Wait` named. A `Start` or an `Admit` is carried out at once. The method is then called
-        again, until it returns a `Wait`.
+        The simulator or server calls this method at each arrival, at each end of an instance, and
+        at the time that the last `Wait` named. A `Start` or an `Admit` is carried out at once. The
+        method is then called again, until it returns a `Wait`.
         """
 
     def close(self) -> None:  # noqa: B027

@@ -1,4 +1,4 @@
-"""TOP's training environment as a decision process, in which queues go on from step to step."""
+"""TOP's training environment as a decision process, in which queues are kept from step to step."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Load:
 
 
 class ServingProcess:
-    """An environment like `decisions.Environment`, in which serving goes on from step to step.
+    """An environment like `decisions.Environment`, but a step begins where the previous one ended.
 
     A step serves for a fixed time by its decision. Queues, requests between blocks and the running
-    combined block carry over from the previous step. The state is observed during the step: it has
-    the queue lengths, and the blocks that requests were in. An episode begins with empty queues;
-    without episodes, the queues of an overload would grow for ever.
+    combined block are kept from the previous step. The state is observed during the step: it holds
+    the queue lengths, and the blocks in which requests were. After some steps, a new episode begins
+    with empty queues. Otherwise queues would grow for ever under overload.
 
     Attributes
     ----------
@@ -102,8 +102,8 @@ class ServingProcess:
         episode: number of steps that are served before the queues are emptied.
         most: maximum number of blocks in a combined block (TOP's H).
         reward: the meaning of the first figure: `paper` for the utilisation, `throughput` for
-            requests per millisecond, or `mix` for requests per millisecond that can be put together
-            into whole mixes, see `mix_rate`. A mix has requests in proportion to `load.per_model`.
+            requests per millisecond, or `mix` for requests of whole mixes per millisecond (see
+            `mix_rate`). A mix has requests of the models in proportion to `load.per_model`.
         rule: the rule by which figures become a reward.
         schedule, barriers, buffer: as for `simulate_combined`.
         seed: seed of the arrivals, and of the times at which states are sampled.
@@ -136,10 +136,10 @@ class ServingProcess:
         self._serving: CombinedServing | None = None
 
     def step(self, action: Floats) -> Outcome:
-        """Serve for one step as the action says, and return the outcome.
+        """Serve for one step by the decision that `action` stands for, and return the outcome.
 
-        An action with a combined block that is too large is refused: no time passes, and the state
-        stays as it is.
+        If the action has a combined block of more than `most` blocks, it is refused: no time
+        passes, and the state stays as it is.
         """
         number = self.calls
         self.calls += 1

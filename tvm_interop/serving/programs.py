@@ -1,4 +1,4 @@
-"""The native programs that simulated instances run.
+"""Makes the native programs that simulated instances run.
 
 A program is a schedule of one model, or of a joint graph of parts of several models. `Programs`
 makes each program once and caches it.
@@ -176,7 +176,7 @@ def joint_graph(
     """Return the joint graph of some parts, its costs, and the part of each operator.
 
     The joint graph is the union of the parts, with no edges between them. An edge between two
-    blocks of a model is left out, because the input of a block exists before the block starts.
+    blocks of a model is left out, because a block starts only when its input is there.
     """
     names: list[str] = []
     edges: list[tuple[int, int]] = []

@@ -17,7 +17,8 @@ from .server.config import ServerConfig, with_options
 from .server.repository import check_name
 
 _OF_THE_NETWORK = ("host", "http_port", "grpc_port", "model_folder")
-"""Options that are refused here: Ray controls them, or they would take effect in one replica only.
+"""Options of the server that `application` refuses: Ray controls them, or they would take effect in
+one replica only.
 """
 
 

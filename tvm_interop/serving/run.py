@@ -14,7 +14,7 @@ Column = npt.NDArray[np.float64]
 class Latency:
     """Mean and percentiles of the latency of served requests, in milliseconds.
 
-    All values are nan if no request was served.
+    If no request was served, all values are nan.
     """
 
     mean: float
@@ -43,7 +43,7 @@ class ServingRun:
         left its queue, and was served; nan if that did not happen.
     utilisation: mean share of the device's cores that running operators ask for; 0 if the number of
         cores has no limit.
-    dropped: (num_models,) number of requests that found their queue full.
+    dropped: (num_models,) number of requests that were dropped because their queue was full.
     instances: number of instances, or of combined blocks, that were started.
     log: decisions that the policy explained, as (time in microseconds, text) pairs.
     deadlines_us: (n,) deadline of each request as a time in microseconds, inf for no deadline. None
@@ -90,7 +90,7 @@ class ServingRun:
     def latency_from_dequeue(self, since_us: float = 0.0, model: int | None = None) -> Latency:
         """Return the latency from leaving the queue to completion.
 
-        The same requests count as in `latency`.
+        `since_us` and `model` choose the requests that count, as in `latency`.
         """
         return self._latency(self.dequeued_us, since_us, model)
 

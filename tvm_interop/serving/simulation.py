@@ -1,6 +1,7 @@
 """A simulator of serving.
 
-It runs a policy on models, a device and arrivals, and returns the times of every request.
+The simulator runs a policy on models, a device and arrivals, and returns the times of every
+request.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def simulate_serving(
     queue_bound: maximum number of waiting requests of a model. Requests that arrive at a full queue
         are dropped. None for no limit.
     refuse_late: whether requests that cannot meet their deadline are refused, as in a server. A
-        request cannot meet its deadline if a run of its own would end too late.
-    believed: the device as the policy believes it to be; None if the policy knows the true device.
+        request cannot meet its deadline if it would end too late even in a run of its own.
+    believed: the device that the policy plans for, if it differs from the simulated `device`; None
+        if the policy plans for `device`. Tests use it to give a policy wrong data.
     programs: cached programs of the same models and device. Passing them to many runs avoids making
         the same schedules again.
 
@@ -73,7 +75,7 @@ def simulate_serving(
 
 
 class _Feed:
-    """A stream of the listed requests and of their followers, in order of time."""
+    """Yields the given requests, and the requests that follow them, in order of time."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         count = len(arrivals.at_us)

@@ -51,7 +51,7 @@ class Start:
 
     Without `parts`, one model runs as a whole for all of the requests, as one batch. With `parts`,
     the instance runs a joint graph of several parts. A part without a request is absent, and its
-    operators are left out of the schedule.
+    operators do not run.
 
     Attributes
     ----------
@@ -88,8 +88,9 @@ class Wait:
     Attributes
     ----------
     until_us: time in microseconds at which the policy is asked again at the latest.
-    full: whether nothing can start until an instance ends, whatever arrives. This is a hint. A
-        policy that is nevertheless asked at an arrival must give the same answer.
+    full: whether nothing can start until an instance ends, whatever arrives. The caller may then
+        leave out calls at arrivals, but need not. If it calls the policy at an arrival
+        nevertheless, the policy must give the same answer.
     """
 
     until_us: float = math.inf

@@ -25,7 +25,8 @@ from .compiled_once import Order, is_own_scheduler, is_plain
 _LOG = logging.getLogger("tvm_interop")
 
 LENGTH_BYTES = 8
-"""The compiling process is first sent the length of its job, as a number of this many bytes."""
+"""Before its job, the compiling process is sent the length of the job: a number of this many
+bytes."""
 _ENDS_WITHIN_S = 5.0
 """A process that is told to end has this many seconds to do so, and is then killed."""
 _MOST_SAID = 600
@@ -33,7 +34,7 @@ _MOST_SAID = 600
 """
 
 Use = Callable[[Artifact], None]
-"""A function that takes a finished artifact into use."""
+"""A function that lets the session use a finished artifact."""
 
 
 class CompileState(NamedTuple):
@@ -63,7 +64,7 @@ class _Job(NamedTuple):
 
 
 class Background:
-    """Compiles models one after another, each in a process of its own, with low priority.
+    """Compiles models one after another, each in a separate process with low priority.
 
     A thread of this process waits for each compiling process. A compiling process ends when `close`
     is called, or when this process ends, even if it is killed. A forked child of this process
@@ -75,7 +76,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # The thread that holds it may close the session.
+        self._in_use = threading.RLock()  # Its holder may lock it again, to close the session.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -89,7 +90,7 @@ class Background:
         return [_of_fork(state) for state in states]
 
     def note_whole(self, order: Order) -> None:
-        """Record that the session runs a completely compiled artifact for the shapes of `order`."""
+        """Record that the session runs a completely compiled artifact for the shapes in `order`."""
         self._note(CompileState(order.shapes, "whole", _now(), "done"))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -98,11 +99,11 @@ class Background:
             self._states.pop(tuple(shapes), None)
 
     def start(self, order: Order, use: Use) -> None:
-        """Compile in the background; this object's thread then calls `use` with the artifact."""
+        """Compile in the background. Then a thread of this object calls `use` with the artifact."""
         is_fork = os.getpid() != self._pid
         if is_fork:
-            # If another thread held the old condition's lock at the time of the fork, the lock is
-            # never released in this process. So a new condition is made.
+            # If another thread held the lock of the old condition at the time of the fork, nothing
+            # in this process ever releases it. So make a new condition.
             self._changed = threading.Condition()
         self._note(CompileState(order.shapes, "quick", _now(), "waiting"))
         if is_fork:
@@ -152,7 +153,7 @@ class Background:
             assert thread is not None
             thread.join()
 
-    # The thread of this object runs `_work`.
+    # `_work` runs in the thread that `start` starts.
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None and not self._is_closed:
@@ -174,7 +175,7 @@ class Background:
     def _compile(self, job: _Job) -> None:
         order = job.order
         if not self._change(order, background="compiling"):
-            return  # The session has dropped these shapes, because many other shapes came since.
+            return  # The session dropped these shapes in favour of newer ones.
         payload = pickle.dumps(job_of(order))
         with tempfile.TemporaryFile() as said:
             with self._in_use:
@@ -211,7 +212,7 @@ class Background:
             self._changed.notify_all()
 
     def _change(self, order: Order, **changes: Any) -> bool:
-        """Change the state of the shapes of `order`. Return False if the session dropped them."""
+        """Change the state of the shapes in `order`. Return False if the session dropped them."""
         with self._changed:
             state = self._states.get(tuple(order.shapes.values()))
             if state is not None:
@@ -229,7 +230,7 @@ def job_of(order: Order) -> dict[str, Any]:
     else:
         given = model.SerializeToString(deterministic=True)
     options = {name: value for name, value in order.options.items() if name != "progress"}
-    for name in order.shapes:  # The job has these shapes in its own entry `shapes`.
+    for name in order.shapes:  # The job holds these shapes in its entry `shapes`.
         options["input_shapes"] = {**options["input_shapes"]}
         del options["input_shapes"][name]
     if not options.get("input_shapes", True):
@@ -345,11 +346,11 @@ def _why_it_ended(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
 
 
 def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
-    """Close the standard input of `process`, which watches its input and then ends."""
+    """Close the standard input of `process`. It watches its input, and ends when it is closed."""
     assert process.stdin is not None
     with contextlib.suppress(OSError, ValueError):
-        # If a forked child of this process also holds the pipe open, closing the pipe here does
-        # not end the input. So a byte is written first, which also ends the process.
+        # If a forked child of this process also holds the pipe open, closing the pipe here does not
+        # end the input of `process`. So write a byte first, which also tells `process` to end.
         os.write(process.stdin.fileno(), b"\0")
     with contextlib.suppress(OSError, ValueError):
         process.stdin.close()
@@ -373,15 +374,15 @@ def _named(order: Order) -> tuple[str, str]:
 
 
 _FORKED = (
-    "this process was forked from the one that made the session, and only that one compiles; make "
-    "the session after the fork, or call `wait_until_compiled` before"
+    "this process was forked from the process that made the session, and only that process "
+    "compiles; make the session after the fork, or call `wait_until_compiled` before it"
 )
 
 
 def _of_fork(state: CompileState) -> CompileState:
     """The state of a compilation as a forked child of the session's process reports it.
 
-    A child cannot compile, so an unfinished compilation counts as failed.
+    A forked child cannot compile, so an unfinished compilation counts as failed.
     """
     if state.background not in ("waiting", "compiling"):
         return state

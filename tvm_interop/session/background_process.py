@@ -23,7 +23,7 @@ from .compiled_once import order_of
 from .source import artifact_or_source
 
 _NICENESS = 10
-"""The number that is added to the nice value of the session (see `os.nice`).
+"""The number by which the nice value of this process is above that of the session (see `os.nice`).
 
 If this process and the session want the same core, the session gets it for nine tenths of the time.
 """
@@ -40,10 +40,10 @@ class _SessionIsGone(BaseException):
 def main() -> None:
     """Read a job from standard input, compile, and write the artifact's path to standard output.
 
-    The end of standard input ends this process, and so does the end of the process that started
-    it. The output of all other code goes to standard error.
+    This process ends when its standard input ends, or when the process that started it ends.
+    Everything that other code prints goes to standard error.
     """
-    answers = os.dup(1)  # A copy of standard output, which child processes do not inherit.
+    answers = os.dup(1)  # A copy of standard output that child processes do not inherit.
     os.dup2(2, 1)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -56,13 +56,13 @@ def main() -> None:
     except _SessionIsGone:
         pass
     finally:
-        os._exit(0)  # A normal exit would wait for threads that still compile.
+        os._exit(0)  # Exit at once: a normal exit would wait for threads that still compile.
 
 
 def _read(length: int) -> bytes:
     """Read exactly `length` bytes of standard input.
 
-    The thread that watches the input reads the rest.
+    All other input is read by the thread that watches the input.
     """
     parts = []
     while length:
@@ -86,8 +86,8 @@ def _watch(parent: int) -> None:
     processes that it started.
     """
     while not select.select([_INPUT], [], [], _LOOK_EVERY_S)[0]:
-        # After the parent has ended, the input is still open if a forked child of the parent holds
-        # the pipe open. So the parent's id is checked too.
+        # When the parent process has ended, the input is still open if a forked child of the parent
+        # holds the pipe open. So the id of the parent is checked too.
         if os.getppid() != parent:
             break
     main_thread = threading.main_thread().ident
@@ -111,7 +111,7 @@ def _work(job: dict[str, Any], answers: int) -> None:
         with open(answers, "w") as file:
             json.dump(answer, file)
         while True:
-            time.sleep(60)  # `_watch` ends this loop by an exception.
+            time.sleep(60)  # An exception from `_watch` ends this loop.
 
 
 def _compiled(job: dict[str, Any], until_loaded: contextlib.ExitStack) -> tuple[Path, bool]:

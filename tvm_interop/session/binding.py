@@ -50,12 +50,12 @@ class Binding:
 
         Parameters
         ----------
-        current: a function that returns two things: the artifact that the session runs now, and the
-            session's module that counts runs. This module counts the runs of the binding too. The
-            function returns None if the session was closed.
+        current: a function that returns the artifact that the session runs now, and the module that
+            counts the session's runs. This module counts the runs of the binding too. The function
+            returns None if the session was closed.
         """
         found = current()
-        assert found is not None, "a session makes no binding after its end"
+        assert found is not None, "a closed session makes no bindings"
         self._current = current
         self._inputs_bound: dict[str, Any] = {}
         self._outputs_bound: dict[str, Any] = {}
@@ -88,7 +88,7 @@ class Binding:
         return f"Binding(in place: {in_place}; copied in each run: {copied})"
 
     def bind_cpu_input(self, name: str, array: Any) -> None:
-        """Do the same as `bind_input`. onnxruntime has this name for binding an array."""
+        """Do the same as `bind_input`, under the name that onnxruntime has for binding an array."""
         self.bind_input(name, array)
 
     def bind_input(self, name: str, array: Any) -> None:
@@ -147,7 +147,7 @@ class Binding:
             self._in_place.add(name)
         except (InputError, DeviceError):
             if name in self._in_place:
-                # A run must not write to the array that was bound before.
+                # From now on, a run must not write to the array that was bound before.
                 self._module.set_output_zero_copy(name)
                 self._in_place.discard(name)
             self._copied_out[name] = array

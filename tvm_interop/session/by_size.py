@@ -99,7 +99,7 @@ class BySize:
         self._counts.count(tuple(sizes), tuple(sizes))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Forget the counted runs at the sizes of `shapes` (of inputs with open dimensions)."""
+        """Forget the counted runs at the sizes that inputs of these shapes have."""
         self._counts.forget(self.sizes_of(dict(zip(self._open, shapes, strict=True))))
 
     @property
@@ -128,7 +128,7 @@ class BySize:
             raise InputError(f"input `{name}` has shape {shape}, and the model has ({told})")
 
     def _check_sums(self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]) -> None:
-        """Check the sizes of dimensions that are sums, such as `past + 1`."""
+        """Check the sizes of dimensions whose names are sums, such as `past + 1`."""
         for name, shape in shapes.items():
             for dimension, size in zip(self._inputs[name], shape, strict=True):
                 if dimension is None or isinstance(dimension, int) or dimension in sizes:

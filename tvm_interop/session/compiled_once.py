@@ -35,8 +35,8 @@ class Order(NamedTuple):
         too. Empty if the user gave these shapes among the options.
     kept: the store of artifacts; None if the artifact is not stored.
     key: the artifact's key in the store; "" without a store.
-    any_shapes: the key of what is stored for the same model and options with any `shapes`; ""
-        without a store.
+    any_shapes: the key of the data that are stored for the same model and options and all shapes;
+        "" without a store.
     """
 
     source: Source
@@ -67,16 +67,16 @@ class Order(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """Whether there is a file for the artifact, which `found` may use."""
+        """Whether a file for the artifact is stored, and `fresh` does not forbid its use."""
         is_fresh = bool(self.options.get("fresh"))
         return self.kept is not None and not is_fresh and self.kept.has(self.source.name, self.key)
 
     def for_new_shapes(self) -> Artifact:
         """Return an artifact for shapes that were not compiled in full.
 
-        If kernels are known for other shapes of about the same size, the artifact has these
-        kernels: it is found if it was stored, or compiled without measurements. Otherwise the model
-        is compiled in full, and its kernels are known from then on.
+        If the best kernels are known for other shapes of about the same size, the artifact gets
+        these kernels. It is taken from the store, or compiled without measurements. Otherwise the
+        model is compiled in full, and its best kernels are known from then on.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class Order(NamedTuple):
 
     @property
     def _known(self) -> KnownKernels | None:
-        """The kernels for other shapes; None if these options forbid to use such kernels."""
+        """The kernels that were chosen for other shapes; None if `options` forbid to use them."""
         if self.kept is None or not self.shapes or not may_carry(self.options):
             return None
         return KnownKernels(self.kept, self.source.name, self.any_shapes)
@@ -109,8 +109,8 @@ class Order(NamedTuple):
 
         Parameters
         ----------
-        how: the end of the message that tells of the beginning.
-        more: options for `compile` beside those of the order.
+        how: the end of the message that the logger writes before the compilation.
+        more: further options for `compile`, beside `options`.
 
         Raises
         ------
@@ -130,15 +130,15 @@ class Order(NamedTuple):
         path = None if self.kept is None else self.kept.keep(name, self.key, artifact)
         where = f"kept as `{path}`" if path else "not kept"
         _LOG.warning("compiled `%s` in %.0f s, %s", name, time.monotonic() - began, where)
-        # Load the stored file if there is one, because instances of an artifact that was loaded
-        # from a file share their weights and the memory for the tensors between operators.
+        # Load the stored file if there is one. Instances of an artifact that was loaded from a file
+        # share their weights, and the memory for the tensors between operators.
         loaded = None if self.kept is None or path is None else self.kept.find(name, self.key)
         return loaded or artifact
 
     def compiled_quickly(self) -> Artifact:
         """Compile the model without measuring anything; the artifact is not stored.
 
-        The artifact runs only on machines with the kernel libraries of this machine.
+        The artifact runs only on machines that have the same kernel libraries as this machine.
 
         Raises
         ------
@@ -184,7 +184,7 @@ def order_of(
 ) -> Order:
     """Describe a compilation, and find out where its artifact is stored.
 
-    Nothing is stored if equal options can give different artifacts, for example if the options
+    If equal options can give different artifacts, nothing is stored. An example is options that
     contain a schedule or tuning records.
 
     Parameters
@@ -231,7 +231,7 @@ def compiled_once(
 def _warn_again(source: Source, artifact: Artifact) -> None:
     """Repeat the warning that the outputs of a program of `torch.export` differ from PyTorch's.
 
-    Only the manifest is read. The plan, which takes longer to read, stays in the file.
+    To do this, only the artifact's manifest is read, because reading the plan takes longer.
     """
     is_path = isinstance(source.model, (str, os.PathLike))
     if not is_path or not os.fspath(source.model).endswith(OF_TORCH) or artifact.path is None:

@@ -16,7 +16,8 @@ from .tensor_info import TensorInfo
 def is_open(source: Source, options: Mapping[str, Any]) -> bool:
     """Whether an input has open dimensions for which `options` gives no shape.
 
-    A model with such an input can be compiled only when `run` gets inputs.
+    A model with such an input can be compiled only when `run` gets inputs, because only then all
+    its shapes are known.
     """
     given = options.get("input_shapes") or {}
     ranges = options.get("batch_sizes"), options.get("shapes")

@@ -34,7 +34,7 @@ _REFUSED = ".refused.json"
 _KERNELS = ".kernels.json"
 """Suffix of a file that lists the kernels that were chosen for a model, by its inputs' shapes."""
 _LOCK = ".compiling"
-"""The file that is locked by the process that compiles in the background."""
+"""The process that compiles in the background locks this file."""
 MAX_BYTES = 8 << 30
 """The largest total size of the stored artifacts, in bytes.
 
@@ -78,7 +78,7 @@ class KeptArtifacts:
         except ArtifactError as error:
             _LOG.warning("%s; the model is compiled again", error)
             return None
-        artifact.from_elsewhere = False  # This machine compiled the artifact itself.
+        artifact.from_elsewhere = False  # This machine has compiled the artifact.
         with contextlib.suppress(OSError):
             os.utime(path)  # Mark the file as used, so that it is deleted last.
         return artifact
@@ -127,7 +127,7 @@ class KeptArtifacts:
         self._write_small(self.path_of(name, key).with_suffix(_KERNELS), entries)
 
     def _write_small(self, path: Path, data: bytes) -> None:
-        """Write a file that is of use, but not needed: failures are ignored."""
+        """Write a file that only saves time later. If it cannot be written, do nothing."""
         if why_not_trusted(self.folder) is None:
             with contextlib.suppress(OSError):
                 make_own_folder(self.folder)
@@ -138,9 +138,9 @@ class KeptArtifacts:
     def one_at_a_time(self) -> Iterator[None]:
         """Wait for other processes that compile in the background for this folder.
 
-        Equal models are then compiled only once, and measurements do not disturb each other. The
-        system ends the wait when the other process ends, even if it is killed. If the folder cannot
-        be used, there is no wait.
+        Waiting makes sure that equal models are compiled only once, and that measurements do not
+        disturb each other. The system ends the wait when the other process ends, even if it is
+        killed. If the folder cannot be used, there is no wait.
         """
         with contextlib.ExitStack() as held:
             if why_not_trusted(self.folder) is None:
@@ -224,7 +224,7 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
 
 def _tvm_version() -> str:
     try:
-        # Reading the metadata avoids the import of TVM, which takes seconds.
+        # Read the version from the package's metadata, because importing TVM takes seconds.
         return importlib.metadata.version("apache-tvm")
     except importlib.metadata.PackageNotFoundError:
         from .._native.tvm_runtime import tvm_version

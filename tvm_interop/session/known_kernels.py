@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     from .kept_artifacts import KeptArtifacts
 
 _FAR = 8.0
-"""Kernels are not used for inputs that have more than this many times as many elements as the
-inputs that the kernels were chosen for, or as few."""
+"""Kernels are used for inputs of other shapes only if these have at most this many times more, or
+fewer, elements than the inputs for which the kernels were chosen."""
 _MOST = 16
-"""For how many shapes the kernels of a model are stored. The oldest entries are dropped."""
+"""Largest number of shapes for which the kernels of a model are stored. The oldest entries are
+dropped first."""
 _OPTIONS = frozenset(
     {
         "fallback", "fresh", "input_shapes", "latency_db", "progress", "providers", "scheduler",
         "streams", "target", "threads", "time_budget", "winograd",
     }
 )  # fmt: skip
-"""The options of `compile` with which kernels are used at other shapes. Other options, such as a
-precision or a scheduler's options, ask for measurements at each shape."""
+"""Kernels of other shapes are used only if all given options of `compile` are among these. With any
+other option, such as a precision or an option of a scheduler, measurements are made at each
+shape."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shapes of inputs, by name."""
@@ -61,8 +63,9 @@ class KnownKernels:
     def nearest(self, shapes: Shapes) -> KernelsForShapes | None:
         """Return the kernels for the nearest shapes; None if all shapes are too far away.
 
-        The distance is the factor by which the number of elements of an input differs. Of several
-        inputs the one that differs most counts. Ties: the kernels that were stored last.
+        The distance of two shapes is the factor by which their numbers of elements differ. If there
+        are several inputs, the one with the largest distance counts. Of equally near shapes, those
+        that were stored last win.
         """
         near = [(_distance(each.shapes, shapes), -i, each) for i, each in enumerate(self._all())]
         near = [found for found in near if found[0] <= _FAR]
@@ -92,7 +95,7 @@ def _distance(one: Shapes, other: Shapes) -> float:
 
 
 def may_carry(options: Mapping[str, Any]) -> bool:
-    """Whether kernels of other shapes may be used with these options for `compile`."""
+    """Whether, with these options for `compile`, kernels chosen for other shapes may be used."""
     target = options.get("target", "llvm")
     return (
         not options.get("fresh")
@@ -104,10 +107,10 @@ def may_carry(options: Mapping[str, Any]) -> bool:
 
 
 def carried_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options to compile with the kernels of other shapes; only `like` is missing.
+    """Return the options to compile with the kernels of other shapes, without `like`.
 
-    Without a given scheduler the model runs sequentially, because to search for a schedule and to
-    check it takes longer than everything else together.
+    If no scheduler is given, the model runs sequentially, because searching for a schedule and
+    checking it takes longer than all other steps together.
     """
     scheduler = options.get("scheduler", "auto")
     return {

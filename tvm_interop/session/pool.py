@@ -31,7 +31,7 @@ class Pool:
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
-        if self._shares_memory:  # Instances for all sizes take little more memory than for one.
+        if self._shares_memory:  # All sizes together take little more memory than one.
             for module in self.modules.queue:
                 module.open_all_sizes()
 
@@ -56,8 +56,8 @@ class Pool:
             return _most_copied(self.first.plan) * self.modules.maxsize
         native, ports = self.artifact.native, self._ports_nbytes
         assert native is not None
-        # The plan lists the tensors that can be copied, but reading the plan takes a second. So
-        # assume that all tensors between operators, the inputs and the outputs can be copied.
+        # The plan says which tensors may be copied, but reading the plan takes a second. So assume
+        # that all inputs, outputs and tensors between operators may be copied.
         between = native.instance_nbytes(0) - ports
         return (between + between + ports) * self.modules.maxsize + native.weights_nbytes
 

@@ -19,8 +19,8 @@ Count = Callable[[], None] | None
 class ReadyShapes:
     """The instances for the shapes that were used last.
 
-    Any thread may call any method. No method waits for a compilation. So the model runs for shapes
-    that are ready, while it is compiled for other shapes.
+    Any thread may call any method. No method waits for a compilation. So the model can run for some
+    shapes while it is compiled for others.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:

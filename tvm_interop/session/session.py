@@ -50,7 +50,7 @@ The instances for the least recently used shapes are dropped first.
 _MOST_BYTES = 4 << 30
 """The largest total size of the tensors of a session's instances, in bytes.
 
-The instances for the last shapes are kept even if their own tensors are larger.
+The instances for the shapes that were used last are kept even if their own tensors are larger.
 """
 Callback = Callable[[list[np.ndarray] | None, Any, str], object]
 """A function that is called when a run of `run_async` has ended, as in onnxruntime.
@@ -141,7 +141,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         given = artifact_or_source(model)
         if isinstance(given, Artifact):
             check_artifact_options(self._options, given.cores, threads)
-            # If the user gives `threads`, do not warn about idle cores.
+            # The user has given `threads`, so do not warn about idle cores.
             self._take(given if threads is None else given.at_home())
             return
         self._source = given
@@ -216,7 +216,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def get_modelmeta(self) -> Any:
         """Return an object whose `custom_metadata_map` holds the model's metadata, by name.
 
-        An exporter writes this metadata into the model.
+        The metadata was written into the model by the program that exported it.
 
         Raises
         ------
@@ -361,11 +361,11 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def states(self) -> list[CompileState]:
         """The state of each combination of input shapes, if `compile_in_background` was given.
 
-        Each element says which artifact runs: the artifact compiled without measurements (`quick`)
-        or the completely compiled artifact (`whole`). It also gives the time at which this artifact
-        began to run, and the state of the compilation in the background, with the error if the
-        compilation failed. Without `compile_in_background`, or if the session was made from an
-        artifact, the list is empty.
+        The list has an element for each combination. It says which artifact runs: the artifact
+        compiled without measurements (`quick`) or the completely compiled artifact (`whole`). It
+        also gives the time at which this artifact began to run, and the state of the compilation in
+        the background, with the error if the compilation failed. Without `compile_in_background`,
+        or if the session was made from an artifact, the list is empty.
         """
         return [] if self._background is None else self._background.states()
 
@@ -401,7 +401,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def _improve(self, order: Order) -> None:
         """Compile in the background. Later runs use the result."""
         assert self._background is not None
-        this = weakref.ref(self)  # Weak: the compilation must not keep the session alive.
+        this = weakref.ref(self)  # A weak reference: compiling must not keep the session alive.
 
         def use(artifact: Artifact) -> None:
             session = this()
@@ -413,8 +413,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def _replace(self, key: tuple[Any, ...], artifact: Artifact) -> None:
         """Run `artifact` from now on for inputs of these shapes.
 
-        Runs that have begun still end on the old artifact. The last of these runs frees the old
-        artifact's memory.
+        Runs that have already begun use the old artifact to their end. The last of these runs frees
+        the old artifact's memory.
 
         Raises
         ------
@@ -456,7 +456,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         """
         if self._pool is not None and error is None:
             return self._pool
-        assert self._source is not None, "what is compiled already has its instances"
+        assert self._source is not None, "only a model that is compiled here lacks instances"
         open_ = [info.name for info in self._source.inputs if info.is_open]
         shapes = {name: shape_of(feed[name]) for name in open_}
         key = tuple(shapes.values())
@@ -466,7 +466,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         pool = self._by_shape.use(key, count)
         if pool is not None:
             return pool
-        with self._compiling:  # Only compilations wait for each other; ready instances still run.
+        with self._compiling:  # Compilations wait for each other; runs do not wait.
             self._check_is_open()
             # Another thread may have compiled the model for these shapes by now.
             pool = self._by_shape.use(key, count)

@@ -26,11 +26,12 @@ class SizedRuns:
 
     @property
     def runs_by_size(self) -> dict[tuple[int, ...], int]:
-        """The number of runs of this session at each size; see `GraphModule.runs_by_size`.
+        """For each size, how many runs of this session had it; see `GraphModule.runs_by_size`.
 
-        Runs of all instances and of bindings count. Any thread may read this attribute. If each
-        size is compiled at its first run, only the sizes that the session keeps ready are listed. A
-        run whose mask does not allow padding up to a compiled size counts at its own size.
+        The runs of all instances count, and so do runs with bindings. Any thread may read this
+        attribute. If each size is compiled at its first run, only the sizes that the session keeps
+        ready are listed. If the mask of a run does not allow padding to a compiled size, the run
+        counts at its own size.
         """
         return {size: each.runs for size, each in self.run_counts.items()}
 
@@ -45,7 +46,7 @@ class SizedRuns:
     def why_not_filled_up(self) -> str | None:
         """Why inputs are not padded, so that each size is compiled at its first run.
 
-        None if inputs are padded, or if the model has no ranges of sizes.
+        The value is None if inputs are padded, or if the model has no ranges of sizes.
         """
         return None if self._by_size is None else self._by_size.why
 

@@ -78,8 +78,9 @@ def artifact_or_source(given: Any) -> Artifact | Source:
 def with_tensors(source: Source, is_stored: bool) -> Source:
     """Return `source` with the inputs and outputs of a program of `torch.export`.
 
-    The result is `source` itself for any other model. It is so too if the artifact is stored, which
-    names its inputs and outputs: converting a program takes seconds.
+    For any other model, the result is `source` itself. The result is `source` too if the artifact
+    is stored: the artifact names its inputs and outputs, and converting the program would take
+    seconds.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ def with_tensors(source: Source, is_stored: bool) -> Source:
     is_program = is_file or type(source.model).__name__ == "ExportedProgram"
     if is_stored or not is_program:
         return source
-    # These modules import TVM, which takes seconds.
+    # Import these modules only here: they import TVM, which takes seconds.
     from ..frontend.torch_program import ConvertedProgram, as_onnx
     from ..models.source import read_for_import
 
@@ -132,8 +133,10 @@ def _source_of_path(path: Path) -> Source:
     try:
         # Leave out the weights, which may take gigabytes and are not needed yet.
         model = onnx.load(path, format="protobuf", load_external_data=False)
-    except Exception:  # Catch any error: protobuf's `DecodeError` has no stable module.
-        # `path` may be the name of a network. Otherwise `read_onnx` raises an error.
+    except Exception:
+        # Catch any error, because the module that holds protobuf's `DecodeError` has changed
+        # before. `path` may also be the name of a network, which `read_onnx` knows. For any other
+        # file, `read_onnx` raises an error.
         model = read_onnx(path)
         digest = _digest_of_message(model)
     else:
@@ -160,7 +163,8 @@ def _locations(graph: Any) -> Iterator[str]:
 def _digest_of_files(paths: list[Path]) -> str | None:
     """Return a digest of the files' content, or None if a file cannot be read.
 
-    If a file cannot be read, the compilation later raises an error that describes the problem.
+    If a file cannot be read, this function raises no error, because the compilation later raises
+    one that describes the problem.
     """
     digest = hashlib.sha256()
     try:

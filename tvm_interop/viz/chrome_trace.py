@@ -56,8 +56,8 @@ def _arrows(rows: list[OpProfile], plan: Plan) -> list[dict[str, Any]]:
         for w in op.waits:
             source, target = seen[plan.operators[w].name], seen[op.name]
             common = {"name": "wait", "cat": "wait", "id": len(arrows) // 2, "pid": 0}
-            # The arrow starts in the middle of its operator's slice. At the end of this slice, the
-            # viewer would attach the arrow to the next slice.
+            # The arrow starts in the middle of its operator's slice. If it started at the end of
+            # the slice, the viewer would attach it to the next slice.
             inside_us = (source.start_us + source.end_us) / 2
             arrows.append({"ph": "s", **common, "tid": source.stream, "ts": inside_us})
             end = {"tid": target.stream, "ts": target.start_us}

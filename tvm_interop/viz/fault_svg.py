@@ -15,8 +15,8 @@ _BOX, _GAP, _LANE, _LEFT, _TOP, _CHARACTER = 120, 36, 56, 110, 46, 7
 def to_svg(report: Report) -> str:
     """Draw the operators around the first fault, in launch order, as the text of an SVG file.
 
-    There is a row per stream. The operators at fault are vermilion, and so is the missing wait,
-    which is a dashed line. Thin lines are the waits that the program has.
+    There is a row per stream. The two operators that race are vermilion, and so is the missing
+    wait, a dashed line. Thin lines are the waits that the program has.
     """
     shown = operators_to_show(report) or list(report.program.operators[:12])
     streams = list(dict.fromkeys(op.stream for op in shown))

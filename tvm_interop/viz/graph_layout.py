@@ -13,8 +13,8 @@ from .record import Record
 
 BOX_WIDTH, BOX_HEIGHT = 116, 24
 GAP = 44
-"""Pixels between two columns. In this gap, lines from the left column turn up or down in the left
-half, and lines to the right column in the right half."""
+"""Pixels between two columns. Lines turn up or down in this gap: lines from the left column in its
+left half, and lines to the right column in its right half."""
 
 TRACK = 5
 TOP = 24
@@ -50,9 +50,9 @@ def lay_out(record: Record) -> GraphLayout:
     operator that comes before it on its stream. A stage begins after the stage before it.
 
     If a reader of an operator is further right than the next column, the line to the reader runs
-    along a track: a horizontal line below the lane of the operator. All such lines of an operator
-    share one track. Operators get their tracks from left to right, and each operator gets the
-    topmost free track.
+    along a track. A track is a horizontal line below the lane of the operator. All such lines of an
+    operator share one track. Operators get their tracks from left to right, and each operator gets
+    the topmost free track.
 
     With several GPUs, stages overlap in time, so the drawing does not mark stages.
     """
@@ -100,7 +100,7 @@ def _needs_track(columns: list[int], source: int, target: int) -> bool:
 
 
 def _tracks(record: Record, columns: list[int]) -> dict[int, int]:
-    """For each operator that needs a track, the number of its track, counted downwards from 0."""
+    """For each operator that needs a track, the number of its track. The topmost track is 0."""
     furthest: dict[int, int] = {}
     for target, op in enumerate(record.operators):
         for source in op.reads:

@@ -18,7 +18,8 @@ class Kind(NamedTuple):
     text: str = "#000000"
 
 
-# The colours are Okabe and Ito's palette, and a grey. Vermilion is left out, as it marks waits.
+# The colours are Okabe and Ito's palette, and a grey. Vermilion is left out, because it marks
+# waits.
 KINDS = (
     Kind("convolution", "conv", "#56B4E9"),
     Kind("matrix product", "matmul|dense|gemm", "#E69F00"),

@@ -124,7 +124,7 @@ def _rows(records: list[Record]) -> list[dict[str, Any]]:
 
 
 def _gpu(op: OperatorRecord) -> dict[str, Any]:
-    """The columns of the table that only GPUs fill; the page leaves out a column without values."""
+    """The columns of the table that have values only on GPUs. The page leaves out empty columns."""
     gpu = op.gpu
     return {
         "demand": round(gpu.demand, 3) if gpu else None,

@@ -37,8 +37,9 @@ class OperatorRecord:
     reads: indices of the operators whose outputs this operator reads, each once.
     output_bytes: number of bytes that the operator writes.
     copies_to: for a copy between GPUs, the GPU that receives the data; None for other operators.
-    lost_us: microseconds during which the operator could have run but its thread had no core.
-    off_core_us: the part of `lost_us` that lies between `start_us` and `end_us`.
+    lost_us: microseconds during which the operator could have run, but had no core: no thread had
+        started it yet, or its thread had lost its core.
+    off_core_us: how much of `lost_us` lies between `start_us` and `end_us`.
     gpu: the resources of a GPU's multiprocessor that the operator needs; None on a CPU, for a copy,
         or if the artifact does not hold them.
     """
@@ -175,8 +176,8 @@ class Record:
 def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
     """Run an artifact several times and make the record of the fastest run.
 
-    All inputs are zeros. The fastest run is taken because other work on the machine disturbed it
-    least.
+    All inputs are zeros. The fastest run is taken, because it is the run that other programs on the
+    machine disturbed least.
 
     Parameters
     ----------
@@ -291,7 +292,8 @@ def _makespan(profile: list[OpProfile]) -> float:
 def _memory(plan: Plan, operators: tuple[OperatorRecord, ...]) -> tuple[tuple[float, int], ...]:
     """The bytes in use over time, as pairs (us, bytes).
 
-    A tensor is in use from the start of its first writer to the end of its last user.
+    A tensor is in use from the start of the first operator that writes it to the end of the last
+    operator that uses it.
     """
     changes: dict[float, int] = {}
     first_us: dict[int, float] = {}

@@ -1,8 +1,8 @@
 """Draws the timeline of a run: when each stream ran each operator.
 
-There is a row per stream, in which stages are shaded and waits are lines. Below are the predicted
-times and the memory in use. With several GPUs, the rows of each GPU are together, below the name of
-the GPU. Rows of copies to other GPUs come last, in order of the receiving GPU.
+A timeline has a row per stream, in which stages are shaded and waits are lines. Below these rows
+are the predicted times and the memory in use. With several GPUs, the rows of each GPU are together,
+below the name of the GPU. Rows of copies to other GPUs come last, in order of the receiving GPU.
 
 All horizontal positions are percentages of the length of the time axis. So a page can stretch the
 drawing without stretching the labels.
@@ -23,8 +23,8 @@ MARGIN = 128
 
 _RULER, _STRIP, _HEAD, _LANE, _GAP, _MEMORY = 20, 16, 20, 30, 14, 54
 _LABEL_PX = 34
-"""Smallest width of a box with a label, in pixels. The limit does not hold on a page, which can
-stretch the drawing."""
+"""Smallest width of a box with a label, in pixels. It does not apply to drawings on a page, because
+the page can stretch them."""
 _DIGIT_PX = 7
 
 
@@ -96,7 +96,7 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
         _draw_stages(root, record, rows, scale_us, width)
     for y in (*rows.measured, *rows.predicted):
         child(root, "line", x1="0%", x2="100%", y1=y + _LANE, y2=y + _LANE, stroke="#BBBBBB")
-    _draw_waits(root, record, rows, scale_us)  # The boxes are drawn later, over the lines.
+    _draw_waits(root, record, rows, scale_us)  # Draw the boxes last, so that they cover the lines.
     for i, op in enumerate(record.operators):
         _draw_operator(
             root, i, op, (op.start_us, op.end_us), rows.measured[op.stream], scale_us, width
@@ -172,7 +172,7 @@ def _draw_stages(
     began = sorted((start, stage) for stage, start in first_start.items())
     ends = [start for start, _ in began[1:]] + [record.makespan_us]
     for (start, stage), end in zip(began, ends, strict=True):
-        # A stage's number is shown whole or not at all, because 173 cut off to 17 would name
+        # Show the number of a stage whole or not at all: if 173 were cut off to 17, it would name
         # another stage.
         needed = 6 + _DIGIT_PX * len(str(stage))
         label = str(stage) if _fits(start, end, scale_us, width, needed) else ""

@@ -7,12 +7,12 @@
 
 namespace tvm_interop {
 
-// A product of a few rows and a matrix (K,N), by a kernel that reads the matrix in the order of
-// memory. Its fields and arguments are those of `Matmul`.
+// A product of a few rows and a matrix (K,N). Its kernel reads the matrix in the order in which it
+// lies in memory. Its fields and arguments are those of `Matmul`.
 struct RowMatmul : Matmul {
   std::string WhyWrong() const override;
-  // A share has some columns of the result. The product of a single row is cut into columns
-  // instead.
+  // A share computes some columns of the result. If there is only one row, the operator is not run
+  // in shares: the compiler cuts the matrix into columns instead.
   bool HasShares() const override;
 };
 

@@ -18,8 +18,8 @@ constexpr int64_t kTasksPerThread = 4;
 // The keys of a head are packed anew for each task, so a task has at least this many rows, unless
 // the head has fewer.
 constexpr int64_t kFewestRows = 64;
-// The fewest floating-point operations of a task. A smaller task would take less time than waking a
-// thread.
+// A task has at least this many floating-point operations. A smaller task would take less time than
+// waking a thread.
 constexpr double kFewestFlops = 1e6;
 // The number of operations that the softmax takes for each score. It is an estimate, for dividing
 // the work into tasks.

@@ -20,8 +20,8 @@ std::string WhyNot(const OpDescription& op);
 //
 // The kernel computes a few rows of scores at a time, so the scores stay in a core's cache from the
 // first matrix product to the second, as in Rabe and Staats, "Self-attention Does Not Need O(n^2)
-// Memory" (2021), and in Dao et al., "FlashAttention" (NeurIPS 2022). Here the rows of scores are
-// complete, so the softmax is computed as usual.
+// Memory" (2021), and in Dao et al., "FlashAttention" (NeurIPS 2022). Unlike in these papers, the
+// rows of scores are complete here, so the softmax is computed as usual.
 //
 // The bits of a result do not depend on the number of threads, nor on how rows are divided.
 std::unique_ptr<LibraryKernel> MakeAttention(const Attention& op, int threads,

@@ -52,24 +52,24 @@ static inline int64_t RoundedUp(int64_t number, int64_t step) {
   return (number + step - 1) / step * step;
 }
 
-// Returns the distance between two rows of scores. A row is padded to whole vectors, and one vector
-// more is left between two rows. Otherwise the distance could be a power of two, and then the rows
-// would share few sets of a cache.
+// Returns the distance between two rows of scores. A row is padded to whole vectors, and the space
+// of one more vector is left after it. Otherwise the distance could be a power of two, and all rows
+// would have to share a few sets of the cache.
 static inline int64_t ScoresStride(int64_t lanes, const Sizes& sizes) {
   return RoundedUp(sizes.positions, lanes) + lanes;
 }
 
 // Returns how many numbers the packed keys and values of a head have. The keys form a matrix with a
 // column for each key, and the values form a matrix with a row for each value. Both matrices are
-// divided into blocks of `columns` columns. If the last block needs no more columns than a vector
-// has lanes, it is a single vector wide. Zeros fill the last block up.
+// divided into blocks of `columns` columns. If at most as many columns remain for the last block as
+// a vector has lanes, this block is a single vector wide. Zeros fill the last block up.
 static inline int64_t PackedSize(const Kernels& kernels, const Sizes& sizes) {
   return RoundedUp(sizes.positions, kernels.lanes) * sizes.depth +
          RoundedUp(sizes.width, kernels.lanes) * sizes.positions;
 }
 
-// Returns how many rows of scores fit into about 256 KB of the L2 cache: at least the rows of one
-// matrix product, and at most eight times as many.
+// Returns how many rows of scores fit into about 256 KB of the L2 cache. The result is at least the
+// number of rows of one matrix product, and at most eight times this number.
 static inline int64_t RowsAtOnce(const Kernels& kernels, const Sizes& sizes) {
   const int64_t fit = (int64_t{1} << 16) / ScoresStride(kernels.lanes, sizes) / kernels.rows;
   const int64_t most = RoundedUp(sizes.queries, kernels.rows) / kernels.rows;
@@ -77,7 +77,8 @@ static inline int64_t RowsAtOnce(const Kernels& kernels, const Sizes& sizes) {
   return (groups < most ? groups : most) * kernels.rows;
 }
 
-// The scratch memory has the queries, the scores and a block of the result, for `rows` rows.
+// The size of the scratch memory, which holds the queries, the scores and a block of the result,
+// for `rows` rows.
 static inline int64_t ScratchSize(const Kernels& kernels, const Sizes& sizes) {
   return sizes.rows * (sizes.depth + ScoresStride(kernels.lanes, sizes) + kernels.columns + 1);
 }

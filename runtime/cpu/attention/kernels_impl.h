@@ -41,7 +41,7 @@ struct Computes {
   static int64_t Wide(int64_t there) { return there > kLanes ? kColumns : kLanes; }
 
   // Packs a matrix of `rows` rows and `columns` columns into blocks of columns. Reads the matrix in
-  // the order of memory, because it is seldom in the caches.
+  // the order in which it lies in memory, because it is seldom in the caches.
   static void PackColumns(const float* from, int64_t rows, int64_t columns, float* packed) {
     for (int64_t row = 0; row < rows; ++row) {
       float* block = packed;

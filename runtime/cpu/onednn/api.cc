@@ -22,8 +22,8 @@ Layout Api::Blocked() const {
 Api Api::Load(const std::string& path) {
   const SharedLibrary library(path);
   Api api;
-  // The version is checked first, because the same name may mean another function in another major
-  // version.
+  // Check the version first, because in another major version the same name may mean another
+  // function.
   api.version = library.Find<const Version*()>("dnnl_version");
   const Version& version = *api.version();
   if (version.major != kVersion) {
@@ -41,8 +41,8 @@ Api Api::Load(const std::string& path) {
 #undef TVM_INTEROP_FIND
   for (const char* name : KindFunctionNames()) api.of_kinds.push_back(library.Find<void()>(name));
   if (version.cpu_runtime == kOpenMP) {
-    // The loader looks for these functions also in the library's own dependencies, so it finds the
-    // OpenMP that the library uses.
+    // The loader also searches the libraries that oneDNN's library depends on. So it finds the
+    // functions of the OpenMP library that oneDNN uses.
     api.set_team_size = library.Find<void(int)>("omp_set_num_threads");
     api.team_size = library.Find<int()>("omp_get_max_threads");
   }

@@ -165,8 +165,8 @@ struct Api {
   // The functions whose names `KindFunctionNames()` returns, in the same order.
   std::vector<void (*)()> of_kinds;
 
-  // OpenMP's functions for the calling thread's team size. Both are null if the library was built
-  // without threads.
+  // OpenMP's functions that get and set the calling thread's team size (its number of threads).
+  // Both are null if the library was built without threads.
   void (*set_team_size)(int threads) = nullptr;
   int (*team_size)() = nullptr;
 

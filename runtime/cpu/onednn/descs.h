@@ -15,7 +15,8 @@ namespace onednn {
 using Shape = std::vector<int64_t>;
 
 constexpr int kAnyTag = 1;
-// oneDNN's numbers for the layouts aBcd16b and aBcd8b, which are also called nChw16c and nChw8c.
+// oneDNN's numbers for the layouts of images in blocks of 16 and of 8 channels. It calls them
+// aBcd16b and aBcd8b, or nChw16c and nChw8c.
 constexpr int kBlocked16Tag = 78;
 constexpr int kBlocked8Tag = 102;
 

@@ -38,7 +38,8 @@ int OneDnnKernel::AddArgument(const KernelArgument& argument, const MemoryDescOb
 }
 
 int OneDnnKernel::AddBuffer(const MemoryDescObject* desc) {
-  // The buffers of a kernel share no bytes, because oneDNN may use several of them in one call.
+  // Give each buffer of the kernel bytes of its own, because oneDNN may use several buffers in one
+  // call.
   const int index = AddTensor(desc, nullptr);
   tensors_[index].is_scratch = true;
   tensors_[index].offset = scratch_.nbytes();
@@ -76,7 +77,7 @@ int OneDnnKernel::AddInput(const KernelArgument& argument, const MemoryDescObjec
   const int given = AddArgument(argument, desc);
   if (api_.memory_desc_equal(desc, wanted) != 0) return given;
   if (argument.is_constant) {
-    // The packed tensor gets its memory in `Repack`.
+    // The packed tensor has no memory yet: `Repack` gives it some.
     const int packed = AddTensor(wanted, nullptr);
     const size_t bytes = argument.nbytes > 0 ? argument.nbytes : api_.memory_desc_get_size(desc);
     packing_.push_back({given, packed, bytes, argument.is_read_only, MakeReorder(given, packed)});

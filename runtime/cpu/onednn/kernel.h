@@ -54,8 +54,8 @@ class OneDnnKernel : public LibraryKernel {
   // Adds a tensor argument. The tensor's address is read from `argument` whenever the kernel runs.
   // This function and the next three return the number of the added tensor.
   int AddArgument(const KernelArgument& argument, const MemoryDescObject* desc);
-  // Adds a tensor that holds nothing between runs. It lies in scratch memory, which the kernel
-  // leases while it runs, and which holds arbitrary bytes at first.
+  // Adds a tensor whose contents are needed only during a run. It lies in scratch memory that the
+  // kernel leases for the run. This memory holds arbitrary bytes at first.
   int AddBuffer(const MemoryDescObject* desc);
   // Adds a tensor with a single integer, which the kernel owns. oneDNN takes zero points in this
   // form.

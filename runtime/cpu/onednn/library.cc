@@ -13,9 +13,9 @@ namespace {
 
 using namespace onednn;  // NOLINT: this file is about nothing else.
 
-// Whether an implementation of this name adds numbers up in the same order for every team size.
-// Implementations that use a general matrix product change the order, and the convolutions called
-// `brgconv` do too. For unknown implementations the answer is no.
+// Whether an implementation of this name adds numbers up in the same order for every number of
+// threads. Implementations that use a general matrix product change the order, and the convolutions
+// called `brgconv` do too. For unknown implementations the answer is no.
 bool IsSureOfItsBits(const std::string& implementation) {
   for (const char* sure : {"jit", "brg:", "brdgmm_dw:", "ref:", "simple", "winograd:", "rows:"}) {
     if (implementation.rfind(sure, 0) == 0) return true;

@@ -10,9 +10,9 @@
 namespace tvm_interop {
 namespace rows {
 
-// The matrix is packed in groups of `kColumns` columns. Each group has a row for each term, and its
-// rows lie one after another. The last group has as many columns as remain, and zeros fill it up to
-// a multiple of `kStep` columns.
+// The matrix is packed in groups of `kColumns` columns. In memory, the rows of a group lie one
+// after another. The last group has the columns that remain, and zeros fill it up to a multiple of
+// `kStep` columns.
 constexpr int64_t kColumns = 64;
 constexpr int64_t kStep = 16;
 

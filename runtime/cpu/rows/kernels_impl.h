@@ -16,10 +16,10 @@ namespace tvm_interop {
 namespace rows {
 namespace {
 
-// The number of terms in a partial sum. So many rows of a group fit into a core's second cache.
+// The number of terms in a partial sum. This many rows of a group fit into the L2 cache of a core.
 constexpr int64_t kTerms = 256;
-// The number of rows that are multiplied at once, by up to `kWide` vectors. Their sums, the vectors
-// and a number fit into the registers.
+// The number of rows that are multiplied at once, by up to `kWide` vectors. It is chosen so that
+// the sums, the vectors and one more number fit into the registers.
 constexpr int kRowsAtOnce = 6;
 template <typename Vector>
 constexpr int kWide = Vector::kLanes == 16 ? 4 : 2;

@@ -21,8 +21,8 @@ std::string WhyNot(const OpDescription& op);
 // The product of a few rows takes as long as reading the matrix. Memory is read fastest in order,
 // so the matrix is packed in the order in which the kernel reads it (see `kernels.h`).
 //
-// The bits of a number of the result depend neither on the number of threads, nor on the other
-// columns and rows.
+// The bits of a number of the result do not depend on the number of threads, or on other columns
+// and rows.
 std::unique_ptr<LibraryKernel> MakeProduct(const RowMatmul& op, int threads,
                                            const std::vector<KernelArgument>& args);
 

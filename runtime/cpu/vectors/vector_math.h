@@ -15,8 +15,8 @@
 // if one of the two is NaN), `ZeroBelow` (0 where `x` is less than `limit`, else `value`), `Power`
 // (2 to the power of an integer) and `Round`.
 
-// Unrolls a loop over vectors, so that the vectors stay in registers. If one loop over some vectors
-// is not unrolled, compilers write these vectors to memory in all other loops too.
+// Unrolls a loop over an array of vectors, so that the vectors stay in registers. If even one loop
+// over an array is not unrolled, compilers keep the array in memory in all loops.
 #if defined(__clang__)
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #else
@@ -85,8 +85,8 @@ typename Vector::Type VectorExp(typename Vector::Type x) {
   const auto power = Vector::Round(Vector::Mul(x, Vector::All(1.44269504f)));
   auto rest = Vector::NegFma(power, Vector::All(0.693359375f), x);
   rest = Vector::NegFma(power, Vector::All(-2.12194440e-4f), rest);
-  // The Taylor series of the exponential function of `rest`, which is at most ln(2) / 2 in
-  // magnitude.
+  // Computes e to the power of `rest` by the Taylor series. The magnitude of `rest` is at most
+  // ln(2) / 2.
   constexpr float kFactors[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1};
   auto series = Vector::All(1.0f / 5040);
   for (float factor : kFactors) series = Vector::Fma(series, rest, Vector::All(factor));

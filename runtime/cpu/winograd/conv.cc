@@ -16,9 +16,9 @@ namespace tvm_interop {
 namespace winograd {
 namespace {
 
-// The most tiles that are transformed together. The data of few tiles stay in the L2 cache, which
-// is quick. If the weights do not fit into the L2 cache, more tiles are transformed together, so
-// that the weights are read less often.
+// The largest numbers of tiles that are transformed together. The data of a few tiles stay in the
+// L2 cache, which is quick. If the weights do not fit into the L2 cache, more tiles are transformed
+// together, so that the weights are read less often.
 constexpr int64_t kFewTiles = 12;
 constexpr int64_t kManyTiles = 24;
 constexpr int64_t kManyWeights = int64_t{1} << 20;

@@ -39,8 +39,8 @@ struct Convolution {
   Last last = Last::kNothing;
   float clip_low = 0, clip_high = 0;
 
-  // Pixels of the result that are `dilation` apart form an image of their own, which is divided
-  // into tiles.
+  // The pixels of the result that are `dilation` apart are treated as a separate image, which is
+  // divided into tiles.
   int64_t tiles_y = 0, tiles_x = 0;
   int64_t tiles() const { return images * tiles_y * tiles_x; }
 };
@@ -50,7 +50,7 @@ struct Kernels {
   // How many numbers a vector has. A block of a blocked image has a multiple of this number of
   // channels.
   int lanes;
-  // How many channels of the result have their products computed together.
+  // The products of this many channels of the result are computed together.
   int columns;
   // Computes the tiles from `begin` to `end`. `scratch` has `ScratchSize` numbers for this number
   // of tiles.

@@ -213,8 +213,8 @@ struct Computes {
         TransformTile(conv, place, c, scratch + (tile - begin) * padded + c, rows * padded);
       }
     }
-    // If the number of tiles is odd, there is one row more than tiles. The row holds arbitrary
-    // numbers, and its products are never read.
+    // If the number of tiles is odd, there is one more row than there are tiles. This row holds
+    // arbitrary numbers, and its products are never read.
     const float* weights = conv.weights;
     const int64_t block = conv.result.block;
     const int64_t written = (made + block - 1) / block * block;

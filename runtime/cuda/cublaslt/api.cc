@@ -9,8 +9,8 @@ namespace cublaslt {
 Api Api::Load(const std::string& path) {
   const SharedLibrary library(path);
   Api api;
-  // The version is checked first, because the same name may mean another function in another major
-  // version.
+  // Check the version first, because in another major version the same name may mean another
+  // function.
   api.GetVersion = library.Find<size_t()>("cublasLtGetVersion");
   CheckMajorVersion(path, "cuBLASLt", api.GetVersion(), kVersion);
 #define TVM_INTEROP_FIND(result, name, args) api.name = library.Find<result args>("cublasLt" #name);

@@ -52,9 +52,9 @@ struct Sizes {
 };
 
 // The descriptors of a product. Our matrices are row-major, and cuBLASLt's matrices are
-// column-major. So cuBLASLt reads each of our matrices as its transpose. We let cuBLASLt compute
-// right * left. The result is the transpose of the product left * right that we want. The bias has
-// one number for each row of cuBLASLt's result.
+// column-major. So cuBLASLt reads each of our matrices as its transpose. To get left * right in our
+// form, we let cuBLASLt multiply these transposes in the order right * left. The bias has one
+// number for each row of cuBLASLt's result.
 class Descs {
  public:
   Descs(const Api& api, const Matmul& op, const void* bias)

@@ -35,7 +35,7 @@ enum MathType : int {
   kFmaMath = 3
 };
 enum ActivationMode : int { kRelu = 1, kIdentity = 5 };
-// Whether an activation passes NaN on. cuDNN's fused convolution accepts only this value.
+// How an activation treats NaN: cuDNN's fused convolution accepts only this value.
 enum NanPropagation : int { kNotPropagateNan = 0 };
 enum Determinism : int { kDeterministic = 1 };
 enum ForwardAlgorithm : int { kImplicitPrecompGemm = 1 };

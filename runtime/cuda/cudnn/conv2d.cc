@@ -39,7 +39,7 @@ bool IsAllowed(int math, MathType most) {
 // An algorithm of cuDNN for one convolution.
 struct Algorithm {
   int number = 0;
-  // The arithmetic for which cuDNN gave the size of the workspace.
+  // The arithmetic of the algorithm. `workspace_nbytes` holds only for this arithmetic.
   int math_type = kDefaultMath;
   // Whether the convolution's own kernel also computes bias, sum and activation. If false, later
   // kernels compute them.

@@ -19,9 +19,9 @@
  * the code. `tvi_instance_create` runs the code with all rights of the process. So make instances
  * only of files whose origin you trust, for example by their SHA-256.
  *
- * Errors: each function that can fail returns a status. `tvi_last_error` then gives a text that
- * names what is at fault. Functions without a status return 0 or NULL for a model or instance that
- * is NULL. After a failure, nothing is half made: an output parameter keeps the value it had.
+ * Errors: each function that can fail returns a status. After a failure, `tvi_last_error` gives a
+ * text that names what is at fault, and output parameters keep the values that they had. Functions
+ * without a status return 0 or NULL if the model or instance is NULL.
  *
  * GPUs: a model that was compiled for one NVIDIA GPU can be loaded on any machine.
  * `tvi_instance_create` then looks for CUDA, which this library is not linked to: the driver
@@ -150,14 +150,14 @@ TVI_EXPORT const tvi_tensor_info* tvi_model_input(const tvi_model* model, size_t
                                                   size_t index);
 TVI_EXPORT const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape,
                                                    size_t index);
-/* The size of an output along one axis may depend on the numbers that the model computes, such as
- * the number of boxes that are left. The result is this axis of output number `index`, or -1 if the
- * output's shape is fixed. `tvi_model_output` gives the output's largest shape. Such a model runs
- * by `tvi_run_counted`. */
+/* The size of an output along one axis may depend on values that the model computes. For example, a
+ * detector gives as many rows as it finds boxes. The result is this axis of output number `index`,
+ * or -1 if the output's shape is fixed. `tvi_model_output` gives the output's largest shape. Run
+ * such a model by `tvi_run_counted`. */
 TVI_EXPORT int32_t tvi_model_output_counted_axis(const tvi_model* model, size_t index);
 /* `tvi_run` reads an input in place, without a copy, if its address is a multiple of this number of
- * bytes. 0 if `tvi_run` copies the input in any case, as for a GPU, and if `shape` or `index` is
- * out of range. */
+ * bytes. The number is 0 if `tvi_run` always copies the input, for example to a GPU, or if `shape`
+ * or `index` is out of range. */
 TVI_EXPORT size_t tvi_model_input_alignment(const tvi_model* model, size_t shape, size_t index);
 /* The size of the model's weights. On a CPU, all instances and all shapes share the weights. On a
  * GPU, each instance has its own copy. */
@@ -183,12 +183,12 @@ TVI_EXPORT size_t tvi_model_num_ranges(const tvi_model* model);
 TVI_EXPORT const char* tvi_model_range_dimension(const tvi_model* model, size_t range);
 /* The number of rows of a shape along a range's dimension; 0 if there is no such range or shape. */
 TVI_EXPORT int64_t tvi_model_range_size(const tvi_model* model, size_t range, size_t shape);
-/* If a run has fewer rows than its shape, its inputs are filled up to the rows of the shape. A mask
- * is an input that is filled up with 0. The result says where input number `input` must be 1 so
- * that a run may be filled up: in the "first" row, in at least one row ("any"), in "all" rows, or
- * "nowhere". NULL if the input is not a mask. For "first", "any" and
- * "all", all numbers of the mask must be from 0 to 1. With two ranges, the rows are the rows of the
- * second range, and the condition must hold for each row of the first range. */
+/* If a run has fewer rows than its shape, its inputs are filled up (padded) to the rows of the
+ * shape. A mask is an input that is filled up with 0. The result says where input number `input`
+ * must be 1 so that a run may be filled up: in the "first" row, in at least one row ("any"), in
+ * "all" rows, or "nowhere". NULL if the input is not a mask. For "first", "any" and "all", all
+ * numbers of the mask must be from 0 to 1. With two ranges, the rows are the rows of the second
+ * range, and the condition must hold for each row of the first range. */
 TVI_EXPORT const char* tvi_model_row_mask(const tvi_model* model, size_t input);
 /* Finds the number of the shape that runs `rows` rows: the shape with the fewest rows that are
  * enough. */
@@ -267,10 +267,10 @@ TVI_EXPORT void tvi_instance_free(tvi_instance* instance);
 TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
                               void* const* outputs);
 
-/* Runs the model once, as `tvi_run` does, and gives the sizes that depend on numbers. `sizes` has
- * room for one number for each output: the output's size along the axis that
+/* Runs the model once, as `tvi_run` does, and gives the sizes that depend on values that the model
+ * computes. `sizes` has room for one number for each output: the output's size along the axis that
  * `tvi_model_output_counted_axis` names, or -1 if the output's shape is fixed. The memory of an
- * output has its largest shape in any case. What lies beyond the size along the axis has no
+ * output must have its largest shape in any case. Elements beyond the size along the axis have no
  * meaning. `tvi_run` refuses a model that has such outputs. */
 TVI_EXPORT tvi_status tvi_run_counted(tvi_instance* instance, const void* const* inputs,
                                       void* const* outputs, int64_t* sizes);

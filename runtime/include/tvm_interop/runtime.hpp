@@ -125,7 +125,7 @@ class Model {
   std::vector<Tensor> outputs(size_t shape = 0) const {
     return Tensors(tvi_model_output, tvi_model_num_outputs(get()), shape);
   }
-  // The axis of an output whose size depends on numbers, or -1: see
+  // The axis of an output whose size depends on computed values, or -1: see
   // `tvi_model_output_counted_axis`.
   int counted_axis(size_t output) const { return tvi_model_output_counted_axis(get(), output); }
   // A run reads an input in place if its address is a multiple of this number of bytes. 0 if each
@@ -248,8 +248,8 @@ class Instance {
     CheckCounts(inputs, outputs);
     internal::Check(tvi_run(get(), inputs.data(), outputs.data()));
   }
-  // Runs once, as `Run` does, and returns the size of each output that depends on numbers: see
-  // `tvi_run_counted`.
+  // Runs once, as `Run` does, and returns the size of each output whose size depends on computed
+  // values: see `tvi_run_counted`.
   std::vector<int64_t> RunCounted() {
     std::vector<int64_t> sizes(tvi_model_num_outputs(model_.get()));
     internal::Check(tvi_run_counted(get(), nullptr, nullptr, sizes.data()));

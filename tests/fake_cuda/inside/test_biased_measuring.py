@@ -195,7 +195,7 @@ def test_prices_of_stages_add_up_to_the_network(
     today_us = sum(model.op(op) for op in ops)
     assert LAUNCH_US + START_US + today_us == pytest.approx(true_us, abs=0.05)
     old_us = sum(old_price_us(compilation, [[op]]) for op in ops)
-    # If a single launch of a graph is timed, the price of each operator includes the start of a
+    # If a single launch of a graph is timed, the latency of each operator includes the start of a
     # graph.
     assert old_us == pytest.approx(today_us + len(names) * START_US, abs=0.05)
 

@@ -153,7 +153,7 @@ def test_an_output_that_is_not_bound_stays_on_the_gpu(artifact: Artifact, tmp_pa
     fake_gpu.start_log(log)
     session.run_with_iobinding(binding)
     fake_gpu.stop_log()
-    assert len(fake_gpu.logged(log, "cudaMemcpyAsync")) == 1  # The copy of the input.
+    assert len(fake_gpu.logged(log, "cudaMemcpyAsync")) == 1  # Only the input is copied.
     (view,) = binding.get_outputs()
     memory = fill_output(binding._module, 6)
     assert tvm_ffi.from_dlpack(view).data_ptr() == memory.ctypes.data

@@ -118,7 +118,7 @@ def test_an_artifact_without_demands_is_reported(folder: Path, tmp_path: Path) -
     older = msgspec.structs.replace(artifact.manifest, gpu_kernels={})
     replace(artifact, manifest=older).save(tmp_path / "net" / "model.tar")
     report = Bench(tmp_path / "net", deadline=time.monotonic()).check()
-    assert [reason for reason in report.not_run if "demands of kernels" in reason]
+    assert [reason for reason in report.not_run if "resources that kernels need" in reason]
 
 
 def test_an_operator_that_is_early_in_most_profiles_is_told(

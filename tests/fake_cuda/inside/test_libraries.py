@@ -191,7 +191,7 @@ def test_a_stream_has_one_workspace_while_an_instance_needs_it(
     third.run()
     del first, third
     gc.collect()
-    fake_gpu.stop_log()  # The streams are still there.
+    fake_gpu.stop_log()  # The streams still exist.
     calls = [json.loads(line) for line in log.read_text().splitlines()]
     spaces = {
         call["address"]: call["nbytes"]

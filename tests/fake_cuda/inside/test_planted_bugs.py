@@ -117,7 +117,7 @@ def test_a_buffer_used_again_before_it_is_read(
     assert "`join` reads `left` where `right` was written last" in faults
 
 
-# One tensor, written in parts.
+# The next tests write one tensor in parts.
 
 
 def halves() -> tuple[Program, Plan]:
@@ -227,7 +227,7 @@ def test_what_goes_wrong_in_a_capture(check_log: Callable[..., list[str]]) -> No
     runtime.cudaEventRecord(events[1], streams[1])
     graph = ctypes.c_void_p()
     runtime.cudaStreamBeginCapture(streams[0], 1)
-    runtime.cudaStreamWaitEvent(streams[0], events[1], 0)  # The event is from outside the capture.
+    runtime.cudaStreamWaitEvent(streams[0], events[1], 0)  # The event is older than the capture.
     assert runtime.cudaStreamEndCapture(streams[0], ctypes.byref(graph)) == 901
     runtime.cudaStreamBeginCapture(streams[0], 1)
     runtime.cudaEventRecord(events[0], streams[0])

@@ -87,7 +87,7 @@ def test_a_repetition_begins_when_the_one_before_has_ended(compilation: Compilat
 
 
 def test_tensors_lie_in_one_block(compilation: Compilation, tmp_path: Path) -> None:
-    """A timer allocates the memory of all tensors at once. A tensor needs no stream and no wait."""
+    """A timer allocates the memory of all tensors at once, and then waits for nothing."""
     program = compilation.program
     timer = compilation._lowered.stage_timer(program, 3, 1)
     log = tmp_path / "calls.jsonl"

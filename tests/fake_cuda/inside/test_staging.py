@@ -2,7 +2,7 @@
 
 `runtime/cuda/staging.h` lists each buffer that is shared, with the wait that orders its users. For
 each wait, a test runs with the wait and sees the right result, and runs without the wait and sees a
-wrong result. The GPU works asynchronously, and a kernel holds the GPU up until a gate opens.
+wrong result. The GPU works asynchronously, and a kernel keeps the GPU busy until a gate opens.
 """
 
 from __future__ import annotations

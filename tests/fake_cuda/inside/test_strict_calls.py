@@ -159,7 +159,7 @@ def test_a_kernel_runs_on_the_current_gpu(fatbin: bytes) -> None:
     runtime.cudaSetDevice(0)
     assert launch(on_gpu_1, stream=there) == 400
     assert fake_gpu.launch("kernel", there) == 400
-    assert launch(on_gpu_1) == 400  # The module was loaded for GPU 1.
+    assert launch(on_gpu_1) == 400  # `on_gpu_1` was loaded for GPU 1.
 
 
 # Errors.

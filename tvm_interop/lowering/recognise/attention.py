@@ -1,9 +1,9 @@
 """Recognises attention that libraries can compute as one operator.
 
-Conditions: two matrix products with a softmax between them, all of float32 and of known shapes. The
-scores, which the first product makes, may be multiplied or divided by a number, and then a mask may
-be added. Nothing else reads these results. Each head has its own keys and values. There are so many
-scores that one operator takes less time than several.
+Conditions: there are two matrix products with a softmax between them, all of float32 and of known
+shapes. The first product makes the scores. They may be multiplied or divided by a number, and then
+a mask may be added. No operator outside of the group reads an intermediate result. Each head has
+its own keys and values. There are so many scores that one operator takes less time than several.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from ..groups import Dataflow, Group, Shape, float_shape, is_operator, recognise
 from ..static_shape import swaps_last_axes
 
 FEWEST_SCORES = 1 << 20
-"""The fewest scores of all heads together for which attention becomes one operator. Fewer scores,
-which take less than 4 MB, stay in the caches from one operator to the next, and three operators
-take no longer than one (`benchmarks/attention.py`)."""
+"""The smallest number of scores, of all heads together, for which attention becomes one operator.
+Fewer scores take less than 4 MB and stay in the caches between operators. Three operators then take
+no longer than one (`benchmarks/attention.py`).
+"""
 
 MOST_NUMBERS = 96
-"""The most numbers of a key and a value together for which attention becomes one operator. With
-more numbers, the products decide the latency, and oneDNN's products are as fast."""
+"""Attention becomes one operator only if a key and a value together have at most this many numbers.
+If they have more, the products take most of the time, and oneDNN's products are as fast.
+"""
 
 FEWEST_QUERIES = 8
-"""The fewest queries for which attention becomes one operator. With fewer queries, as in a
-decoder's step, the time to read keys and values decides the latency. Attention as one operator
-reads keys and values twice, because it packs them."""
+"""The smallest number of queries for which attention becomes one operator. With fewer queries, as
+in a decoder's step, reading the keys and values takes most of the time. Attention as one operator
+reads them twice, because it first copies them into another layout.
+"""
 
 
 @recognises("relax.matmul")
 def attention(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """The group of attention that ends with the product `call`; None if no library computes it."""
+    """The attention group that ends with the product `call`; None if no library computes it."""
     walk = _Walk(graph, var, call)
     softmax = walk.before(call.args[0], "relax.nn.softmax")
     if softmax is None or int(softmax.attrs.axis) not in (-1, len(softmax.args[0].ty.shape) - 1):
@@ -79,7 +82,7 @@ def attention(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None
 
 
 def _pays(shapes: tuple[Shape, ...], scores: Shape) -> bool:
-    """Whether attention of these `shapes` takes less time as one operator than as several."""
+    """Whether attention with these shapes takes less time as one operator than as several."""
     numbers = shapes[0][-1] + shapes[2][-1]
     enough = prod(scores) >= FEWEST_SCORES and scores[-2] >= FEWEST_QUERIES
     return enough and numbers <= MOST_NUMBERS
@@ -98,9 +101,10 @@ class _Walk:
         self.steps = [(self.last, self.call)]
 
     def before(self, expr: relax.Expr, *names: str) -> relax.Call | None:
-        """The operator that makes `expr`, which becomes a part of the group.
+        """Return the operator that makes `expr`, and add it to the group.
 
-        None if an operator of another name makes `expr`, or if anything else reads `expr`.
+        Return None if an operator of another name makes `expr`, or if an operator outside of the
+        group reads `expr`.
         """
         call = _only_made(expr, self.graph, *names)
         if call is not None:
@@ -125,7 +129,7 @@ def _is_scaled_product(expr: relax.Expr, graph: Dataflow) -> bool:
 
 
 def _unscaled(scores: relax.Expr, walk: _Walk) -> tuple[relax.Expr, float]:
-    """The scores before they are multiplied or divided by a number, and the factor."""
+    """The scores before they are multiplied or divided by a number; and the factor."""
     call = _only_made(scores, walk.graph, "relax.multiply", "relax.divide")
     if call is None:
         return scores, 1.0

@@ -1,8 +1,8 @@
 """Recognises average poolings that libraries can compute.
 
 Conditions: images have the layout N,C,H,W and a known shape. The input and the result of a pooling
-have the same floating-point type. A mean is an average pooling too, if its input is float32 and if
-it goes over all of height and width and keeps these axes.
+have the same floating-point type. A mean over the whole height and width of float32 images is an
+average pooling too, if it keeps these axes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recognises concatenations whose inputs may be computed in the result itself, at no cost.
+"""Recognises concatenations that need no copy, because inputs can be computed in the result itself.
 
 Conditions: float32 images of layout N,C,H,W and known shapes are joined along their channels. N is
 1, so each input is contiguous in the result. Each input would begin at an aligned address in the

@@ -13,7 +13,7 @@ from ..quantised_kernels import computes, dims, finished
 
 @computes("quantised_avg_pool2d")
 def quantised_avg_pool2d(op: QuantisedAvgPool2d, data: te.Tensor) -> te.Tensor:
-    """The mean of each window, after the steps (see `Integers`) and the rounding."""
+    """The mean of each window, to which the steps (see `Integers`) and the rounding are applied."""
     return finished(op, Ending(), op.integers, _means(op, data))
 
 

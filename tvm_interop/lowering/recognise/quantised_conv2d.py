@@ -17,7 +17,9 @@ def quantised_conv2d(
 
 
 def _products(op: QuantisedConv2d, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
-    """Sums of products of data (channels last) and weight, each less its zero point, in int32."""
+    """Sums of products of data (channels last) and weight, both minus their zero points, in
+    int32.
+    """
     top, left, bottom, right = op.window.padding
     batch, height, width, channels = op.shapes[0]
     padded = te.compute(

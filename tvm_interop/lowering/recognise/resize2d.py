@@ -6,8 +6,8 @@ one of two kinds:
 - A linear resize, in which each pixel of the result is a weighted mean of four pixels. Its
   coordinates treat pixels as squares (`half_pixel`).
 - A nearest-neighbour resize that enlarges height and width by whole factors. Its coordinates are
-  `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel. Both kinds of
-  coordinates give the same result; there is always exactly one nearest pixel.
+  `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel. Both give the
+  same result, because one pixel is always nearer than all others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def resize2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
 
 
 def _is_mean(attrs: Any, made: Shape) -> bool:
-    """Whether a linear resize treats pixels as squares.
+    """Whether the coordinates of a linear resize treat pixels as squares.
 
     `pytorch_half_pixel` uses other coordinates if the result is one pixel high or wide.
     """

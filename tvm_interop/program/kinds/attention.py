@@ -33,12 +33,14 @@ class Attention(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def tvm_may_win(self) -> bool:
-        """TVM's kernels of the parts never win."""
+        """Return False: TVM's kernels for the separate steps of attention are never faster."""
         return False
 
     @property
     def flops(self) -> int:
-        """The floating-point operations of the two matrix products; two per product of numbers."""
+        """The floating-point operations of the two matrix products: two for each product of two
+        numbers.
+        """
         *heads, rows, depth = self.shapes[0]
         positions, width = self.shapes[2][-2:]
         return 2 * prod(heads) * rows * positions * (depth + width)

@@ -1,6 +1,6 @@
 """Concatenation of images along their channels.
 
-No library computes this kind, because a concatenation may cost nothing: `concat_in_place` removes a
+No library computes concatenations, because they often take no time: `concat_in_place` removes a
 concatenation if its inputs can be written directly to their places in the result.
 """
 
@@ -20,5 +20,7 @@ class Concat(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Indices of the arguments that may have a blocked layout: first input and output."""
+        """Indices of the arguments that may have a blocked layout: the first input and the
+        output.
+        """
         return (0, len(self.shapes) - 1)

@@ -39,15 +39,16 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def product_sizes(self) -> tuple[int, int, int]:
-        """One matrix product per group: a row per pixel of the result, a column per channel.
+        """One matrix product for each group. It has a row for each pixel of the result, and a
+        column for each channel.
 
-        cuDNN's documentation calls this the implicit GEMM.
+        cuDNN's documentation calls this way to compute a convolution implicit GEMM.
         """
         images, channels, *pixels = self.shapes[-1]
         return self.groups, images * prod(pixels), channels // self.groups
 
     def with_tf32(self) -> LibraryOp:
-        """This convolution, with factors that may be rounded to TF32."""
+        """A copy of this convolution whose factors may be rounded to TF32."""
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def cuts_of_one(self) -> list[Cut] | None:
@@ -72,12 +73,13 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether each part of a division by rows reads its rows out of the whole image.
+        """Whether the parts, if the convolution is divided by rows, get the whole image and read
+        their rows from it.
 
-        This is the case if the image is plain or has several blocks of channels. The rows of such
-        an image are not contiguous in memory. A part may begin at any row of such an image. The
-        kernel of a part first copies the part's rows. For 64 channels and a 3x3 window, the copy
-        takes about a tenth of the kernel's time.
+        The parts need the whole image if it is plain or has several blocks of channels, because its
+        rows are then not contiguous in memory. A part may begin at any row of the image, and its
+        kernel first copies the part's rows. For 64 channels and a 3x3 window, the copy takes about
+        a tenth of the kernel's time.
         """
         return self.layouts[0] == "plain" or lies_apart(self, 0, 2)
 
@@ -85,8 +87,8 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
     def most_parts(self) -> int:
         """The largest number of parts into which it is worth dividing the convolution.
 
-        The number depends on how many products the convolution computes. The speed of a depthwise
-        convolution is limited by reading, so its number depends on how many values it reads.
+        The number depends on how many products the convolution computes. For a depthwise
+        convolution, it depends on how many values are read, because reading limits its speed.
         """
         if self._is_depthwise:
             return super().most_parts
@@ -94,7 +96,8 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return most_products(self, read=0 if shares_weight else prod(self.shapes[1]))
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the channels after the last whole step of `cut` are too few for a vector kernel.
+        """Whether the last part of a division by `cut` would have too few channels for a vector
+        kernel.
 
         oneDNN has no vector kernel for a depthwise convolution in bfloat16 with fewer channels than
         a block. Without a vector kernel, a convolution of 8 channels of 56x56 took 3.3 ms.
@@ -116,7 +119,9 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         read, made = (self.shapes[i][1] // self.groups for i in (0, -1))
         block = max(map(block_of, self.layouts))
         if read % block or made % block:
-            return None  # Not divided: a part would begin in the middle of a block of channels.
+            # The convolution is not divided, because a part would begin in the middle of a block of
+            # channels.
+            return None
         by_group = Cut(1, made)
         more = [Cut(0, made)] * self.has_bias + [by_group] * self.has_sum
         return [Cut(1, read), Cut(0, made), *more, by_group]

@@ -20,9 +20,9 @@ class Lrn(OfImages, frozen=True, kw_only=True):
         size * sum of squares over `size` channels) to the power of beta.
     """
 
-    # oneDNN's kernel cubes the divisor. The cube overflows for inputs above about 1e8, as
-    # docs/numbers.rst shows, so the kernel is not checked on large numbers. It is used all the
-    # same, because TVM's kernel takes six times as long.
+    # oneDNN's kernel computes the cube of the divisor, which overflows for inputs above about 1e8
+    # (see docs/numbers.rst). So the kernel is not checked on large numbers. It is used
+    # nevertheless, because TVM's kernel takes six times as long.
     takes_large: ClassVar[bool] = False
     layer: ClassVar[str] = "normalise"
 

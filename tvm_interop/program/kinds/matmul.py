@@ -13,7 +13,7 @@ from ..library_op import DescribedOp, LibraryOp, kind
 
 
 class Product(DescribedOp, frozen=True, kw_only=True):
-    """The base class of matrix products of floats and of matrix products of integers."""
+    """The base class of matrix products, both of floats and of integers."""
 
     ending: Ending = Ending()
 
@@ -39,8 +39,8 @@ class Product(DescribedOp, frozen=True, kw_only=True):
     def most_parts(self) -> int:
         """The largest number of parts into which it is worth dividing the product.
 
-        A division by rows also divides the left factor, a division by columns the right factor, and
-        a division by matrices both.
+        If a factor is divided too, each part has less to read. A division by rows divides the left
+        factor, a division by columns the right factor, and a division by matrices both.
         """
         left, right = self.shapes[:2]
         axis = self._divided_axis
@@ -113,7 +113,7 @@ class Matmul(Product, frozen=True, kw_only=True):
         return self.shapes[-1][-1] == 1
 
     def with_tf32(self) -> LibraryOp:
-        """This product, with factors that may be rounded to TF32."""
+        """A copy of this product whose factors may be rounded to TF32."""
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def by_columns(self) -> list[Cut] | None:

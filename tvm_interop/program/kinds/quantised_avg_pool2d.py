@@ -13,7 +13,7 @@ from ..of_images import OfQuantisedWindows
 class QuantisedAvgPool2d(OfQuantisedWindows, frozen=True, kw_only=True):
     """The mean of each window of data (N,H,W,C).
 
-    The steps of `Integers` are applied to the mean, before it is rounded.
+    The steps of `Integers` are applied to the mean before the result is rounded.
 
     Attributes
     ----------

@@ -33,10 +33,11 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether each part of a division by rows reads its rows out of the whole image.
+        """Whether the parts, if the convolution is divided by rows, get the whole image and read
+        their rows from it.
 
-        This is the case if there is a single image, and some of its rows begin at unaligned
-        addresses.
+        The parts get the whole image if it is the only image and some of its rows begin at
+        unaligned addresses.
         """
         return self.row_axis is not None and aligned_steps(self, 0, self.row_axis) > 1
 

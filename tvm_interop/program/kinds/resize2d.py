@@ -1,4 +1,6 @@
-"""Resizing of images, where pixels are squares and the centre of a pixel gives its coordinates."""
+"""Resizing of images. Pixels are squares, and the coordinates of a pixel are those of its
+centre.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ class Resize2d(OfImages, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    is_linear: whether a pixel of the result is the mean of the four pixels around its place, where
-        nearer pixels have more weight. Otherwise the result has the nearest pixel.
+    is_linear: whether a pixel of the result is a mean of the four nearest pixels, in which nearer
+        pixels have more weight. If not, it is the nearest pixel.
     """
 
     is_linear: bool = False

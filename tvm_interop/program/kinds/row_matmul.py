@@ -13,14 +13,15 @@ from .matmul import Matmul
 _LARGE = 1 << 16
 """A matrix with at least this many elements is large."""
 _COLUMNS = 64
-"""The columns of the matrix that the kernel reads together. A share has whole groups of columns."""
+"""The kernel reads this many columns of the matrix together. A share has a multiple of this many
+columns."""
 
 
 @kind("row_matmul")
 class RowMatmul(Matmul, frozen=True, kw_only=True):
     """A `Matmul` of a few rows and a matrix (K,N), which reads the matrix in the order of memory.
 
-    Such a product takes as long as reading the matrix.
+    A product of a few rows takes as long as reading the matrix.
     """
 
     @property
@@ -30,7 +31,9 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
 
     @property
     def has_shares(self) -> bool:
-        """Several rows are divided into shares of some columns; one row is cut into columns."""
+        """True if there are several rows: each share computes some columns. A single row is cut
+        into parts instead.
+        """
         return self.rows > 1
 
     @property
@@ -41,10 +44,11 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
 
     @property
     def tvm_may_win(self) -> bool:
-        """No for a large matrix, which TVM's kernel reads more slowly from memory.
+        """Whether TVM's kernel may be faster: not for a large matrix, which it reads from memory
+        more slowly.
 
-        The choice of kernels would not notice: it runs each kernel several times, and then the
-        matrix is in the caches. In a model a large matrix seldom is.
+        A measurement would not show that TVM's kernel is slower. It runs each kernel several times,
+        so the matrix is in the caches. In a model a large matrix is seldom in the caches.
         """
         return prod(self.shapes[1]) < _LARGE
 
@@ -52,7 +56,7 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
 def as_row_matmul(op: LibraryOp) -> RowMatmul | None:
     """`op` as a product of rows and a matrix; None if it is another operator.
 
-    The kernel library tells whether there are too many rows.
+    Whether there are too many rows is not checked here; the kernel library refuses such a product.
     """
     if not isinstance(op, Matmul) or isinstance(op, RowMatmul) or len(op.shapes[1]) != 2:
         return None

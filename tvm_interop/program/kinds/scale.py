@@ -26,7 +26,7 @@ class Scale(OfImages, frozen=True, kw_only=True):
 
     @property
     def differs_by_image(self) -> tuple[int, ...]:
-        """Indices of the data and the output, and of the factor if each image has its own."""
+        """Indices of data and output, and also of the factor if it differs between images."""
         return (*super().differs_by_image, *[1] * (self.shapes[1][0] > 1))
 
     def cuts_of_one(self) -> list[Cut] | None:

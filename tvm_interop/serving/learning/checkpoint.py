@@ -1,6 +1,6 @@
 """Checkpoints: files from which a training continues.
 
-A checkpoint is one npz file without pickled objects.
+A checkpoint is one file of NumPy's format npz. It holds no pickled objects.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def unpack_adam(name: str, optimiser: Any, arrays: Arrays) -> None:
 def require_configuration(path: str | Path, saved: dict[str, Any], config: Any, step: int) -> None:
     """Check that a training with `config` can continue from a checkpoint.
 
-    Only the number of steps may differ between the two configurations.
+    The configuration in the checkpoint and `config` may differ only in the number of steps.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def require_configuration(path: str | Path, saved: dict[str, Any], config: Any, 
     ------
     InputError: the training cannot continue from the checkpoint.
     """
-    # JSON has no tuples: a saved tuple is loaded as a list.
+    # JSON has no tuples: a tuple that was saved is read back as a list, so compare lists.
     ours = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(config).items()}
     if {**saved, "steps": 0} != {**ours, "steps": 0} or step > config.steps:
         raise InputError(

@@ -8,8 +8,8 @@ There are two variants. Each is a scheduler of the same name, and `scheduling.gp
   and no exploration. This implementation adds them, because without exploration the policy never
   tries another ending.
 - `gpg-scored` scores every ending by two predictions: the latency of the stage, and the makespan of
-  the operators that remain. Both are regressions. The target of the makespan is the lowest
-  makespan found so far for the remaining operators.
+  the operators that remain. Both are regressions. The networks learn to predict the lowest makespan
+  found so far for the remaining operators.
 
 The reward in the paper is the sum of gamma^t exp(-l_t), where l_t is the latency of stage t. This
 sum is largest for sequential execution, because every stage adds a reward. `reward="paper"` keeps
@@ -60,14 +60,14 @@ class GpgConfig:
     reward: reward of the variant `gpg`: `mended` (the default) or `paper`, see the docstring of the
         module.
     steps: number of updates. One block is scheduled before each update.
-    pack: number of blocks per update. The graph network evaluates each block once.
+    pack: number of blocks per update. In an update, the graph network evaluates each of them once.
     states: number of states (sets of remaining operators) per block in an update.
     replay: number of stages kept for each block; older stages are dropped.
     noise: exploration at the beginning and at the end of the training, with linear change between
         them. For `gpg`, it is the standard deviation of the noise added to the number m that
         chooses an ending. For `gpg-scored`, it is the probability to draw one of the eight best
         endings.
-    gamma: discount factor of `reward="paper"`; the mended reward always has 1.
+    gamma: discount factor of `reward="paper"`. The mended reward always has the discount factor 1.
     features: what the network knows of an operator: `device`, `layers` or `both`, see
         `scheduling.gpg_network.INPUTS`.
     """
@@ -111,7 +111,7 @@ class Task:
         return cls(Block.of(graph, graph.topological_order(), op_us, latency), latency)
 
     def price(self, candidates: Sequence[Ending]) -> Floats:
-        """Return the latency, in microseconds, of each ending as a stage: (k,)."""
+        """Return the latency of each of k endings when it runs as a stage: (k,) microseconds."""
         ops = self.block.ops
         stages = [[[ops[i] for i in bits(group)] for group in ending] for ending in candidates]
         return np.asarray(self.latency.stages(stages), dtype=np.float64)
@@ -125,7 +125,7 @@ class _Step:
     ----------
     before: the operators that remained before the choice.
     ending: the chosen ending.
-    m: the number by which `gpg` chose the ending.
+    m: a number from 0 to 1. The variant `gpg` uses it to choose one of the numbered endings.
     us: latency of the stage in microseconds.
     """
 
@@ -136,9 +136,10 @@ class _Step:
 
 
 class _Replay:
-    """The latest stages of each block, and the lowest known makespan of each state.
+    """The stages that were chosen last for each block, and the shortest known schedules.
 
-    A state is the set of remaining operators.
+    For each block, the most recent choices are kept, up to a maximum number. For each set of
+    operators that remained at a choice, the lowest known makespan of these operators is kept.
     """
 
     def __init__(self, tasks: Sequence[Task], most: int) -> None:
@@ -308,8 +309,8 @@ class GpgTraining:
         order = np.argsort(stage_us + rest_us, kind="stable")[:16]
         exact = task.price([candidates[i] for i in order])
         least = self._replay.least_us[number]
-        # A makespan may be known for the operators that remain after an ending. This makespan plus
-        # the latency of the ending is a makespan for the operators that remain now.
+        # An ending may leave operators for which a makespan is known. Then this makespan plus the
+        # latency of the ending is a makespan for the operators that remain now.
         for i, us in zip(order, exact, strict=True):
             after = remaining & ~sum(candidates[i])
             if after in least:
@@ -436,8 +437,8 @@ def _loss(logits: Any, bounds_us: Floats, us: Sequence[float]) -> Any:
 
     Parameters
     ----------
-    logits: (rows, 1) outputs of a network. The sigmoid of a logit places the prediction between the
-        lower bound and the upper bound.
+    logits: (rows, 1) outputs of a network. The sigmoid of a logit, from 0 to 1, says where the
+        prediction lies between the lower bound and the upper bound.
     bounds_us: (2, rows) lower and upper bounds in microseconds.
     us: (rows,) true values in microseconds.
     """

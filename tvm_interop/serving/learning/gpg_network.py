@@ -23,7 +23,7 @@ def perceptron(*widths: int) -> nn.Sequential:
 
 
 class GraphNetwork(nn.Module):  # type: ignore[misc]
-    """The graph network of TOP's paper, and its heads.
+    """The graph network of TOP's paper, and its heads (the networks that read its result).
 
     The head of `gpg` is the policy mu. The heads of `gpg-scored` predict the latency of a stage and
     the makespan of the remaining operators.
@@ -42,7 +42,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
             self.rest = perceptron(WIDTH + STATE_SCALARS, 64, 32, 1)
 
     def summands(self, union: Union) -> Any:
-        """Return the network g2 applied to the embedding of each operator: (operators, WIDTH)."""
+        """Return what network g2 makes of the embedding of each operator: (operators, WIDTH)."""
         own = self.p(union.inputs(self.inputs))
         messages = own.new_zeros((0, WIDTH))
         found = []
@@ -112,9 +112,9 @@ class Union:
         return floats(np.concatenate([block.inputs(count) for block in self._blocks]))
 
     def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
-        """Return the rows of all blocks with one column for each operator of the union.
+        """Return the rows of all blocks as one matrix, with a column for each operator of a block.
 
-        A row has zeros in the columns of other blocks.
+        In a row of one block, the columns of the operators of other blocks hold zeros.
 
         Parameters
         ----------

@@ -5,8 +5,8 @@ and all actions. The algorithm is Algorithm 1 with Equations 3 and 4 of Lin et a
 2025. Layer sizes, learning rates and the step at which learning begins come from the paper.
 Equation 3 seems to be misprinted: it has the target y in place of the critic's error. We minimise
 the squared error of the critic. The paper specifies no target rate, replay buffer or exploration.
-The first two come from the MADDPG paper (Lowe et al., NeurIPS 2017), and exploration is Gaussian
-noise. `agents="one"` gives DDPG: one agent for the whole action.
+Target rate and replay buffer come from the MADDPG paper (Lowe et al., NeurIPS 2017), and
+exploration is Gaussian noise. `agents="one"` gives DDPG: one agent for the whole action.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MaddpgConfig:
 
     Attributes
     ----------
-    steps: number of actions, each simulated once.
+    steps: number of actions to try. Each is simulated once.
     random_steps: number of initial steps with random actions and without learning (the paper's
         replay_size). The z-scores of the reward are computed from these steps.
     critic, actor: widths of the hidden layers.
@@ -46,13 +46,13 @@ class MaddpgConfig:
         them. For `gradient`, it is the standard deviation of the noise added to actions. For
         `candidates`, it is the probability to redraw each number of an action.
     centring: weight of a penalty in the loss of the actors. The penalty is the mean square of their
-        outputs before the sigmoid. Without it, outputs can saturate at the ends of the range, where
-        many blocks share a combined block and every action is refused. The default is 0, because
-        the paper mentions no such penalty.
+        outputs before the sigmoid. Without a penalty, the actors may come to give only numbers
+        close to 0 or 1. Then many blocks share a combined block, and every action is refused. The
+        default is 0, because the paper mentions no such penalty.
     updates: number of updates after each step.
     actor_update: `gradient` for Equation 4; `candidates` to let the critics choose among candidate
         actions, see `_choose`. With `candidates`, critics see decisions instead of actions, and all
-        decisions are sampled equally often.
+        decisions are drawn equally often for updates.
     candidates: number of candidate actions per state in each of the three rounds of the choice.
     """
 
@@ -88,22 +88,22 @@ class MaddpgConfig:
 
 
 _STATE_SCALE, _DECISION_SCALE = 0.1, 5.0
-"""The scales of the state and of the decision in the input of critics that see decisions.
+"""Factors of the state and of the decision in the input of critics that see decisions.
 
-A state has many numbers. These numbers are samples, so they differ between steps with the same
-decision. Without the scales, the state would hide the few numbers that distinguish decisions.
+A state has many numbers. They are random samples, so they differ even between steps with the same
+decision. Without the factors, the few numbers of the decision would hardly count beside them.
 """
 _STATES = 8
 """The number of states of a batch for which agents choose among candidates."""
 _ROUNDS = 3
 """The number of rounds of candidates. Half of a round is drawn near the best candidate so far."""
 _REDRAWN = 2.0
-"""The mean number of entries that are redrawn to make a candidate near the best one."""
+"""The mean number of entries in which a candidate near the best one differs from it."""
 _AS_GOOD = 0.01
-"""The tolerance for candidates that count as equally good.
+"""How close the value of a candidate must be to the best value to count as equally good.
 
-A candidate counts if its value is below the best value by at most this share of the difference
-between the best and the worst value.
+A candidate counts as equally good if its value is below the best value by at most this share of the
+difference between the best and the worst value.
 """
 
 
@@ -142,7 +142,7 @@ class Actors(nn.Module):  # type: ignore[misc]
         return torch.sigmoid(self.logits(states))
 
     def logits(self, states: Any) -> Any:
-        """Return the actions before the sigmoid: (rows, size of an action)."""
+        """Return the outputs of the networks before the sigmoid: (rows, size of an action)."""
         outputs = self.net(states[None])
         return torch.cat([outputs[i, :, :n] for i, n in enumerate(self.sizes)], 1)
 
@@ -327,7 +327,7 @@ class MaddpgTraining:
         return np.clip(action + level * self._rng.standard_normal(len(action)), 0.0, 1.0)
 
     def _remember(self, step: int) -> None:
-        """Record a step under the decision that its action stands for."""
+        """Add a step to the list of the steps that tried the same decision."""
         if self._sees_decisions:
             decision = self.environment.space.features(self._actions[step]).tobytes()
             self._tried.setdefault(decision, []).append(step)
@@ -398,7 +398,7 @@ class MaddpgTraining:
 
         All actions that stand for one decision have the same reward, and rewards jump between
         decisions. The gradient of the reward is therefore 0 or undefined. Equation 4 would follow
-        the arbitrary values of a critic between decisions. Here critics see decisions.
+        the arbitrary values of a critic between decisions. So here critics see decisions.
 
         The agents choose among candidates jointly, because a better decision may need several
         agents to change. The current decision is one of the candidates, and stays if no other one
@@ -406,8 +406,8 @@ class MaddpgTraining:
         the actors of Greedy Actor-Critic (Neumann et al., ICLR 2023) learn the best candidates.
 
         Among candidates about as good as the best one, the nearest to the current action is chosen.
-        Otherwise noise in the critics could favour two equal decisions in turn. The actors would
-        then converge to the mean of both, which can be a bad decision.
+        Otherwise noise in the critics could favour first one and then the other of two equally good
+        decisions. The actors would then converge to the mean of both, which can be a bad decision.
         """
         logits = self.actors.logits(states)
         chosen = torch.sigmoid(logits)
@@ -448,8 +448,8 @@ class MaddpgTraining:
     def _climb(self, states: Any, actions: Any) -> None:
         """Update the actors by Equation 4.
 
-        The gradient passes through an agent's own part of the action. The other parts come from
-        the recorded step.
+        The gradient passes through the numbers of the action that the updated agent gives. The
+        other numbers come from the recorded step.
         """
         logits = self.actors.logits(states)
         chosen = torch.sigmoid(logits)
@@ -473,8 +473,8 @@ def _nearest_of_the_best(
 ) -> npt.NDArray[np.float32]:
     """Return, for each row, one of the candidates that are about as good as the best candidate.
 
-    `_AS_GOOD` says which candidates are about as good. The function returns the candidate among
-    them that is nearest to `chosen`.
+    Candidates whose values are within `_AS_GOOD` are about as good as the best one. Of these, the
+    function returns the one that is nearest to `chosen`.
 
     The shape of `candidates` is (count, rows, size), of `values` (count, rows), and of the result
     (rows, size).

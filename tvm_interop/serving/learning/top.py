@@ -1,9 +1,9 @@
-"""The whole of TOP in one training: Algorithm 2 (GPG) inside Algorithm 1 (the agents).
+"""Training of the whole system TOP: Algorithm 2 (GPG) inside Algorithm 1 (the agents).
 
 TOP is the system of Lin et al., TPDS 36(2), 2025. A training first trains GPG on combined blocks of
-the served models. Then it trains the agents. The trained GPG divides each combined block that the
-agents choose into stages, when the block is first chosen. There are two configurations: `PAPER` and
-`OURS`. `DIFFERENCES` says why they differ, field by field.
+the served models. Then it trains the agents. When the agents choose a combined block for the first
+time, the trained GPG divides it into stages. There are two configurations: `PAPER` and `OURS`.
+`DIFFERENCES` says why they differ, field by field.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .maddpg import MaddpgConfig, MaddpgTraining, save_agents
 
 @dataclass(frozen=True)
 class TopConfig:
-    """The configuration of a training of the whole of TOP.
+    """The configuration of a training of the whole system TOP.
 
     Attributes
     ----------
@@ -33,8 +33,8 @@ class TopConfig:
     gpg_blocks: number of random combined blocks that GPG is trained on.
     gpg_most: largest number of blocks in such a combined block; None for `most`.
     gpg_options: further options of the scheduler, such as `width` of `gpg-scored`.
-    most: largest number of blocks in a combined block (H), as pairs (multiprocessors, H). For a
-        device, H comes from the pair with the largest number of multiprocessors that is not above
+    most: pairs (multiprocessors, H). H is the largest number of blocks in a combined block. A
+        device takes H from the pair with the largest number of multiprocessors that is not above
         the device's own number.
     interval: see `Space`.
     reward, rule, barriers: see `ServingProcess`.
@@ -60,7 +60,7 @@ class TopConfig:
     threshold: float = 2e5
 
     def most_on(self, cores: float) -> int:
-        """Return the largest number of blocks in a combined block on a device of `cores` cores."""
+        """Return the largest size of a combined block (H) on a device of `cores` cores."""
         return max((least, most) for least, most in self.most if least <= max(cores, 1))[1]
 
     def fields(self) -> dict[str, Any]:
@@ -117,57 +117,64 @@ OURS = TopConfig(
     episode=25,
     threshold=0.0,
 )  # fmt: skip
-"""The options that our experiments with the parts of TOP suggest, as `DIFFERENCES` says of each.
+"""The options that our experiments with the parts of TOP suggest. `DIFFERENCES` gives the reasons.
 
-They were not tuned together."""
+Each option was chosen by itself; they were not tuned together."""
 
 DIFFERENCES: Mapping[str, str] = {
-    "gpg.variant": "a number that stands for an ending moves with the number of endings, so ours "
-    "scores every ending",
-    "gpg.reward": "the paper's reward is largest for one operator after the other",
-    "gpg.steps": "a step of our variant learns from exact prices of several endings, and takes "
-    "longer",
-    "gpg_most": "the stages of larger combined blocks are like those of smaller ones, and take "
-    "longer to learn from",
-    "gpg.features": "latencies and device usage are known, so ours sees them beside types and "
-    "shapes",
-    "gpg_options": "a beam of several states would make each new combined block as slow as a step",
-    "agents.steps": "a third of the paper's, so that several seeds fit into an hour",
+    "gpg.variant": "the paper chooses an ending by one number, and with another number of endings "
+    "the same number chooses another ending; so ours scores every ending",
+    "gpg.reward": "the paper's reward is largest for sequential execution",
+    "gpg.steps": "a step of our variant takes longer, because it learns from the latencies of "
+    "several endings",
+    "gpg_most": "larger combined blocks have similar stages to smaller ones, and take longer to "
+    "learn from",
+    "gpg.features": "the latencies and the device usage of operators are known, so our network "
+    "reads them too, beside types and shapes",
+    "gpg_options": "with a beam of several states, scheduling one new combined block would take as "
+    "long as a step",
+    "agents.steps": "a third of the paper's steps, so that trainings with several seeds fit into "
+    "an hour",
     "agents.random_steps": "in proportion to the steps",
-    "agents.gamma": "a window is much longer than a request, so little of a decision's effect is "
-    "left after two windows",
+    "agents.gamma": "a step is much longer than a request, so little of a decision's effect is "
+    "left after two steps",
     "agents.actor_rate": "the smaller networks allow a higher rate",
-    "agents.critic": "a tenth of the cost, and no worse in the trainings without memory",
-    "agents.actor": "a tenth of the cost, and no worse in the trainings without memory",
-    "agents.shared_reward": "agents that decide together are rewarded together",
-    "agents.actor_update": "rewards jump between decisions, so a gradient misleads; the agents "
-    "choose among candidate decisions",
-    "most": "without barriers, a block does not wait for longer ones beside it, so ours leaves "
-    "larger combined blocks to the agents",
-    "interval": "intervals of milliseconds are a hundredth of the paper's range",
-    "reward": "the paper rewards utilisation, and agents then starve the expensive model; ours "
-    "rewards requests of whole mixes",
-    "rule": "the reward is that rate alone; the paper's latency counts only requests that left "
-    "their queue",
-    "barriers": "a barrier after each stage costs more than stages gain",
-    "step_s": "the time of 250 requests, because more do not change the rate; the paper serves for "
-    "10 s",
-    "episode": "shorter, so that a decision is seen from empty queues more often",
-    "threshold": "clients that wait for answers bound the queues, so the paper's variance of 2e5 "
-    "is never reached; ours decides at each check",
+    "agents.critic": "a smaller network takes a tenth of the time, and was no worse in trainings "
+    "without memory",
+    "agents.actor": "a smaller network takes a tenth of the time, and was no worse in trainings "
+    "without memory",
+    "agents.shared_reward": "the agents decide together, so they get the same reward",
+    "agents.actor_update": "the reward jumps from one decision to another, so its gradient "
+    "misleads; our agents choose among candidate decisions",
+    "most": "without barriers, a block does not wait for longer ones beside it, so our agents may "
+    "choose larger combined blocks",
+    "interval": "the paper's intervals go up to 1 s, and useful ones are milliseconds, which is a "
+    "small part of that range",
+    "reward": "if utilisation is rewarded, as in the paper, agents hardly serve the expensive "
+    "model; our reward counts requests of whole mixes",
+    "rule": "our reward is the rate of mixes alone; the latency in the paper's reward counts only "
+    "requests that left their queue",
+    "barriers": "a barrier after each stage costs more time than the stages save",
+    "step_s": "a step takes the time of 250 requests, because longer steps do not change the rate; "
+    "in the paper it takes 10 s",
+    "episode": "shorter episodes, so that training starts from empty queues more often",
+    "threshold": "clients that wait for answers keep queues short, so the variance never reaches "
+    "the paper's threshold of 2e5; our agents decide at each check",
 }
 """Why each field of `OURS` differs from `PAPER`. A test compares the keys with the fields."""
 
 
 class TopTraining:
-    """A training of the whole of TOP, which goes on where it stopped.
+    """A training of the whole system TOP. After an interruption, it continues where it stopped.
 
-    Its files are in one folder: a checkpoint and the weights of GPG, and a checkpoint and the
-    networks of the agents. A process that was killed loses the steps since the last checkpoint.
+    The files of a training are in one folder: a checkpoint and the weights of GPG, and a checkpoint
+    and the networks of the agents. If the process is killed, only the steps since the last
+    checkpoint are lost.
 
     Attributes
     ----------
-    most, step_s: H and the seconds of a step on this device.
+    most, step_s: the largest number of blocks in a combined block (H), and the seconds of a step,
+        on this device.
     """
 
     def __init__(
@@ -223,7 +230,7 @@ class TopTraining:
         return self._with_weights(self.weights)
 
     def run(self, every: int = 250, quiet: bool = True) -> dict[str, Any]:
-        """Do the part of the training that is left.
+        """Train until the end, from where an earlier training stopped.
 
         Returns the learning curves of GPG and of the agents, and the CPU seconds that this process
         spent on each.

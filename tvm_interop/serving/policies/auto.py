@@ -1,6 +1,6 @@
 """The policy `auto`: it simulates other policies on the observed load and serves by the best one.
 
-It chooses again when the load changes.
+When the load changes, `auto` chooses a policy again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .observed import Observed
 from .pace import Closed, Pace, Paced
 
 _AS_FAST = 0.997
-"""The share of the best throughput from which a candidate counts as equally fast.
+"""A candidate counts as equally fast if it reaches at least this share of the best throughput.
 
 Smaller differences are due to chance.
 """
@@ -49,20 +49,20 @@ simulation of `_SIMULATED` requests. The observed arrivals are repeated at most 
 _FINALISTS = 6
 """The number of candidates per load that go into the long simulation."""
 _NEARLY = 0.97
-"""The share that replaces `_AS_FAST` in short simulations, where chance has more influence."""
+"""In short simulations, this share replaces `_AS_FAST`, because chance has more influence there."""
 _UNCERTAIN = 2.0
-"""The number of standard deviations by which the true load may exceed the observed load."""
+"""The true load is assumed to be at most this many standard deviations above the observed load."""
 _KEEP = 1.03
 """The current candidate stays if its latency is below this multiple of the lowest latency."""
 _CHANGED = 0.15
-"""The share by which the rate of a model must differ to count as a changed load."""
+"""The load counts as changed if the rate of a model changes by more than this share."""
 _SHARE, _REST = 0.1, 30.0
 """Limits for the background thread in a server.
 
-`_SHARE` is the share of a core that the thread takes while it decides. `_REST` is the minimum time
-from the start of a decision to the start of the next one, as a multiple of the CPU time that the
-decision takes. The limits exist because the thread competes with the server for cores and for
-Python's global lock, which changes the load that the policy observes.
+`_SHARE` is the share of a core that the thread takes while it decides. From the start of a decision
+to the start of the next one, at least `_REST` times the CPU time of the decision must pass. The
+limits exist because the thread competes with the server for cores and for Python's global lock,
+which changes the load that the policy observes.
 """
 
 
@@ -85,7 +85,8 @@ class Candidate:
 def candidates_for(programs: Programs) -> list[Candidate]:
     """Return the default candidates of `auto`.
 
-    They are the policies that need neither training nor search, with various options.
+    The default candidates are the policies that need neither training nor search, each with several
+    sets of options.
     """
     batches = sorted({size for model in programs.models for size in model.costs} - {1})
     mean_us = float(np.mean([programs.model_us(m) for m in range(len(programs.models))]))
@@ -112,8 +113,8 @@ _ORDERS = ("fifo", "longest")
 def _distinct(candidates: Sequence[Candidate], programs: Programs) -> list[Candidate]:
     """Return the candidates without duplicates.
 
-    A batch size is first lowered to the largest one that a model has costs for, because a larger
-    batch would never run.
+    Batch sizes are lowered to the largest one for which a model has costs, because a larger batch
+    would never run. Candidates that are then equal are kept only once.
     """
     sizes = {1}.union(*(model.costs for model in programs.models))
 
@@ -135,13 +136,14 @@ class Auto(Policy):
     simulations at the observed load, and at the highest load that is plausible given the number of
     arrivals. These simulations refuse requests that would be late, as servers do.
 
-    The policy begins with the best choice for a saturated device and requests without deadlines. It
-    decides after 128 arrivals, or after 32 if some of them have deadlines. It decides again each
-    time the number of arrivals has doubled, and later every 4,096 arrivals. It also decides when
-    the load changes: the rate of a model changes by more than 15% and by more than chance, or the
-    times allowed by its deadlines change. At each of these decisions the policy compares observed
-    latencies of instances with simulated ones, and corrects its beliefs about interference and
-    speed. `explanation` returns the choices and the reasons.
+    At first, `auto` serves by the policy that is best for a saturated device and requests without
+    deadlines. It chooses again after 128 arrivals, or after 32 if some of them have deadlines. The
+    next decisions come each time the number of arrivals has doubled, and later every 4,096
+    arrivals. It also decides when the load changes: the rate of a model changes by more than 15%
+    and by more than chance, or the times allowed by its deadlines change. At each of these
+    decisions, `auto` compares observed latencies of instances with simulated ones. From the
+    differences, it corrects the interference and the speed that it simulates with. `explanation`
+    returns the choices and the reasons.
 
     Parameters
     ----------
@@ -212,8 +214,8 @@ class Auto(Policy):
     def decide(self, view: View) -> Start | Admit | Wait:
         """Return the decision of the chosen policy.
 
-        The method first records new arrivals and ended instances. It also chooses a policy again if
-        a choice is due.
+        The method first records new arrivals and ended instances. If it is time for a new choice,
+        it also chooses a policy again.
         """
         self._observed.look(view)
         if self._thread is not None:
@@ -223,7 +225,7 @@ class Auto(Policy):
         elif not self._is_closed and time.monotonic() >= self._rests_until_s and self._is_due(view):
             self._reconsider(view)
         if self._drains:
-            # The new policy may need the device for itself, so running instances end first.
+            # The new policy may need the whole device, so let running instances end first.
             if view.running:
                 return Wait(full=True)
             self._drains = False
@@ -253,8 +255,8 @@ class Auto(Policy):
         if self._decide_at > _MOST * _GROWTH:
             self._decide_at = observed.count + _MOST
         self._check_at = observed.count + _FIRST // 2
-        # A simulation repeats the observed arrivals if they are few, but not very often, because
-        # repetitions add no information.
+        # If there are few observed arrivals, a simulation repeats them a few times. More
+        # repetitions would add no information.
         arrivals, seconds = observed.replayed(min(_SIMULATED, _REPEATED * observed.count))
         self._before = self._current
         if self._background:
@@ -287,7 +289,7 @@ class Auto(Policy):
             pass
         except Exception as error:
             self._error = error
-        took_s = time.thread_time()  # The thread does nothing else.
+        took_s = time.thread_time()  # The thread did only this.
         self._rests_until_s = began_s + _REST * took_s
         self._log.append(
             (
@@ -312,18 +314,18 @@ class Auto(Policy):
         return policy
 
     def _correct(self, seen: Observed) -> None:
-        """Fit the believed interference and speed to the observed latencies of instances.
+        """Correct the assumed interference and speed by the observed latencies of instances.
 
         A wrong speed changes the latencies of all instances by the same factor. A wrong
-        interference changes latencies more if more instances run at the same time. The method
-        takes the interference of `_INTERFERENCES` that best explains the observed latencies, and
-        corrects the speed by the mean deviation that is left. Small corrections are not applied
-        (`_AS_BELIEVED`, `_CORRECTED`).
+        interference changes latencies more if more instances run at the same time. The method takes
+        the value of `_INTERFERENCES` with which simulated latencies are closest to the observed
+        ones. It corrects the speed by the mean deviation that is left. Small corrections are not
+        applied (`_AS_BELIEVED`, `_CORRECTED`).
         """
         models, device = self._programs.models, self._programs.device
         arrivals, seconds = seen.since_decision()
         if seconds <= 0:
-            return  # No time has passed since the last decision: there is nothing to simulate.
+            return  # No time has passed since the last decision, so there is nothing to compare.
 
         def excess(interference: float) -> tuple[float, float] | None:
             programs = Programs(models, device.with_interference(interference))
@@ -423,22 +425,23 @@ class _Watched(Policy):
 
 
 _COMPARED = 1024
-"""The number of arrivals after a decision during which latencies are compared with a simulation."""
+"""After a decision, latencies are compared with a simulation until this many requests have
+arrived."""
 _AS_BELIEVED = 0.02
-"""The limit below which deviations are ignored, about 2%.
+"""Deviations below this limit, about 2%, are ignored.
 
 A deviation is the logarithm of the ratio of an observed latency to a simulated latency.
 """
 _SPREAD_OF_SPEED = 0.2
-"""The weight of the mean deviation in the error of a simulation. The weight of the spread is 1.
+"""The weight of the mean deviation in the error of a simulation. The spread has the weight 1.
 
-The spread is the standard deviation between kinds of instances. A wrong speed of the models changes
-only the mean. A large spread shows that the interference is wrong.
+The spread is the standard deviation of the deviations of different kinds of instances. A wrong
+speed of the models changes only the mean. A large spread shows that the interference is wrong.
 """
 _CORRECTED = 0.7
-"""A correction is applied only if it reduces the error to at most this share of its old value."""
+"""A correction is applied only if the error falls to this share of its old value, or below."""
 _INTERFERENCES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3)
-"""The values of the interference that are tried."""
+"""The values of the interference that a correction tries."""
 
 
 def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
@@ -449,9 +452,9 @@ def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
 def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tuple[float, float]:
     """Return a sort key for a candidate that was run once at each load.
 
-    Candidates come first if their throughput, at every load, is at least `share` of the best
-    throughput at that load. They are sorted by their 99th percentile of latency. The other
-    candidates follow, sorted by throughput.
+    Candidates whose throughput at every load is at least `share` of the best throughput at that
+    load come first. They are sorted by their 99th percentile of latency. The other candidates
+    follow, sorted by throughput.
     """
     speeds = [run.goodput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
     if min(speeds) < share or not min(speeds):

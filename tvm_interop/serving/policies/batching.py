@@ -16,8 +16,8 @@ from .slots import free_slot
 class Batching(Policy):
     """Dynamic batching: wait a limited time for a large batch, then run the waiting requests.
 
-    Deadlines limit the size of a batch: the deadlines of its own requests, and of the requests that
-    wait until the batch ends.
+    A batch is kept so small that its own requests, and the requests that wait until it ends, meet
+    their deadlines.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Batching(Policy):
         return taken
 
     def _spare_us(self, view: View, request: Request, taken: tuple[Request, ...]) -> float:
-        """Return how many microseconds a batch may take so that a request meets its deadline.
+        """Return how many microseconds a batch may take if a request is to meet its deadline.
 
         The request runs in the batch if it is in `taken`, otherwise after the batch.
         """

@@ -12,9 +12,10 @@ from ..arrivals import Arrivals
 from ..tasks import Running, View
 
 _RECENT = 192
-"""The number of latest arrivals that are compared with the arrivals before them."""
+"""To notice a changed load, this many of the latest arrivals are compared with the arrivals before
+them."""
 _CHANCE = 5.0
-"""The number of standard deviations beyond which a difference is not explained by chance."""
+"""A difference of more than this many standard deviations is not explained by chance."""
 _OTHER_DEADLINES = 1.5
 """The load counts as changed if the median time to the deadline changes by more than this factor.
 """
@@ -44,8 +45,7 @@ class Observed:
     Parameters
     ----------
     most: maximum number of arrivals to keep.
-    compared: number of arrivals after a decision. Latencies are recorded until the last of these
-        arrivals.
+    compared: number of arrivals after a decision during which latencies are recorded.
     """
 
     def __init__(self, num_models: int, most: int, compared: int) -> None:
@@ -76,7 +76,7 @@ class Observed:
                     found.append((request.arrived_us, model, given_us))
                     self._last_id[model] = max(self._last_id[model], request.id)
                 elif queue[0].priority == queue[-1].priority:
-                    break  # All requests ahead in the queue are older, and are recorded already.
+                    break  # Older requests in the queue are recorded already.
             new += found
         if new:
             new.sort()
@@ -91,7 +91,7 @@ class Observed:
     def replayed(self, count: int) -> tuple[Arrivals, float]:
         """Return the recorded arrivals, repeated, and the length of their period in seconds.
 
-        All arrivals are repeated equally often, until there are at least `count`.
+        All arrivals are repeated equally often, so that there are at least `count`.
         """
         at_us = np.array([row[0] for row in self._arrivals])
         models = np.array([row[1] for row in self._arrivals], dtype=np.int64)
@@ -109,9 +109,10 @@ class Observed:
     def since_decision(self) -> tuple[Arrivals, float]:
         """Return the load since the latest decision, and its length in seconds.
 
-        The load consists of the requests that waited at the decision and of the arrivals since
-        then. A simulation of this load with the policy in use should reproduce the observed
-        latencies of instances, if the beliefs about the device and the models are right.
+        The load consists of the requests that were waiting when the decision was made, and of the
+        requests that have arrived since then. A simulation of this load with the policy in use
+        should give the observed latencies of instances, if the assumptions about the device and the
+        models are right.
         """
         rows = self._waited + self._came
         arrived_us = np.array([row[0] for row in rows])
@@ -129,11 +130,11 @@ class Observed:
         return any(given_us < math.inf for _, _, given_us in self._arrivals)
 
     def excess(self, other: Observed) -> tuple[float, float] | None:
-        """Compare the latencies of instances with the latencies in another record.
+        """Compare the latencies of instances in this record with those in another record.
 
         Only instances of the same kind are compared: the same models in a batch or a joint graph,
-        started while the same number of instances ran. The result is the mean over kinds of the
-        logarithm of (latency here / latency there), and its standard deviation over kinds. The
+        started while the same number of other instances ran. The result is the mean over kinds of
+        the logarithm of (latency here / latency there), and its standard deviation over kinds. The
         result is None if too few instances are in both records.
         """
         ratios: list[float] = []
@@ -153,7 +154,7 @@ class Observed:
     def decided(self, view: View) -> None:
         """Start a new record at a decision: drop the latencies from before it.
 
-        Latencies under the old decision say nothing about the new one.
+        The latencies before a decision say nothing about the policy that was chosen by it.
         """
         self._took_us.clear()
         waiting = [request for queue in view.queues for request in queue]
@@ -166,7 +167,8 @@ class Observed:
     def has_changed(self, share: float) -> bool:
         """Return whether the latest arrivals differ from earlier ones, in rates or in deadlines.
 
-        A rate must differ by more than `share` and by more than chance.
+        A rate counts as different if it differs by more than `share` and by more than chance
+        explains.
         """
         if len(self._arrivals) < 2 * _RECENT:
             return False
@@ -181,8 +183,8 @@ class Observed:
         was = np.bincount([m for _, m, _ in before], minlength=self._num_models) / before_us
         now = np.bincount([m for _, m, _ in recent], minlength=self._num_models)
         expected = was * recent_us
-        # Counts of bursty arrivals vary more than counts of a Poisson process. The variance of
-        # earlier arrivals, in windows of the same length, shows by how much.
+        # If arrivals come in bursts, their number varies more than that of a Poisson process. The
+        # variance of earlier arrivals, in windows of the same length, shows by how much.
         variance = _dispersion(rows) * np.maximum(expected, 1.0)
         spread = np.sqrt(np.maximum(variance, self._variance(before, before_us, recent_us)))
         differs = np.abs(now - expected)
@@ -208,8 +210,8 @@ class Observed:
     def snapshot(self) -> Observed:
         """Return a copy of the record since the latest decision.
 
-        Later calls of `look` do not change the copy. The copy has the total count of arrivals, but
-        not the arrivals before the decision.
+        Later calls of `look` do not change the copy. The copy counts all arrivals, but holds only
+        the arrivals since the decision.
         """
         copy = Observed(self._num_models, self._arrivals.maxlen or 0, self._compared)
         copy._took_us = {kind: list(us) for kind, us in self._took_us.items()}
@@ -248,7 +250,7 @@ def _have_other_deadlines(before: list[Row], recent: list[Row], model: int) -> b
 def _dispersion(rows: list[Row]) -> float:
     """Return the variance of arrival counts divided by their mean, at least 1.
 
-    A Poisson process gives 1. Bursts give more.
+    For a Poisson process, the result is 1. For arrivals in bursts, it is larger.
     """
     at_us = np.array([row[0] for row in rows])
     counts, _ = np.histogram(at_us, bins=max(4, len(rows) // 16))

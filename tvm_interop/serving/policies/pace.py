@@ -1,6 +1,6 @@
 """Limits the share of a core that a background thread takes beside a server.
 
-The policy `auto` simulates in such a thread while the server answers requests.
+The policy `auto` runs its simulations in a background thread while the server answers requests.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Closed(Exception):
 
 
 class Pace:
-    """Lets the thread that calls `step` work for a share of the time.
+    """Lets the thread that calls `step` work for a share of the time only.
 
-    A thread that computes in Python holds a core and Python's global lock. Each request to the
-    server needs both several times. A second of uninterrupted computation would delay all requests
-    of that second.
+    A thread that computes in Python holds a core and Python's global lock. To answer a request, the
+    server also needs a core and this lock, several times. If the thread computed for a second
+    without a break, all requests in that second would be late.
 
     Parameters
     ----------

@@ -14,8 +14,8 @@ class Pos(Policy):
     """A policy that runs one joint graph at a time, with one request of every model.
 
     TOP's paper compares TOP with POS (IPSN 2023), which has no public code. This policy runs the
-    joint graph of POS with a scheduler of this project. The papers on POS do not say what happens
-    when a model has no request.
+    same joint graph as POS, but with a scheduler of this project. The papers on POS do not say what
+    happens when a model has no request.
 
     Parameters
     ----------

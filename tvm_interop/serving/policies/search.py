@@ -1,6 +1,6 @@
 """The policy `search`: TOP's rule with a fixed combination of blocks, found by search.
 
-It needs no trained agents.
+The policy needs no trained agents.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ..tasks import Admit, Request, Start, View, Wait
 from .slots import free_slot
 
 _REQUESTS = 250
-"""A simulation lasts as long as this many requests take when they run one after the other."""
+"""The simulated time: as long as this many requests take when they run one after the other."""
 _LOADS = (0.6, 0.8, 1.0, 1.2, 1.5, 1.9)
 _HIGHER_LOADS = (*_LOADS, 2.4, 3.0)
-"""Rates at which requests leave the queues in the simulations of a search.
+"""Rates at which requests leave the queues. A search simulates each of them.
 
 They are relative to the throughput of one instance at a time. The higher rates are for several
 combined blocks that run at the same time.
@@ -41,8 +41,8 @@ combined blocks that run at the same time.
 _SAMPLES, _ELITE, _SMOOTHING = 24, 6, 0.7
 """Parameters of the cross-entropy method.
 
-They are the number of samples per round, the number of best samples that count, and the smoothing
-factor.
+They are the number of samples per round, the number of best samples that change the distribution,
+and the smoothing factor.
 """
 
 
@@ -55,8 +55,8 @@ class Search(Policy):
     Parameters
     ----------
     method: `climb` moves one block at a time and keeps a move unless the result is worse. `cem` is
-        the cross-entropy method: it draws combinations from a distribution and shifts the
-        distribution towards the best ones.
+        the cross-entropy method: it draws combinations from a distribution, and then changes the
+        distribution so that combinations like the best ones become likelier.
     budget: number of combinations that are simulated.
     most: maximum number of blocks in one combined block (TOP's H).
     combination: combination from `combination.combination_of`; None to search for one.
@@ -72,12 +72,12 @@ class Search(Policy):
     in_flight: maximum number of combined blocks that run at the same time; 1 in TOP. With more than
         1, each simulation takes about ten times as long.
     inside: maximum number of requests of a model that have left the queue and are not yet served.
-        Each of them needs tensors of its own. None for no limit other than the buffers. A limit
-        also makes simulations slower.
+        Each of them needs tensors of its own. With None, only `buffer` limits their number. A limit
+        makes simulations slower.
     clients: number of clients of each model. A client sends its next request when it has the answer
         to its last request. The search simulates these clients. With None, it simulates queues that
-        are never empty. The predicted throughput is then too high for blocks that wait for each
-        other.
+        are never empty. If clients wait for answers, the predicted throughput is then too high,
+        because in truth blocks sometimes have no input.
     """
 
     def __init__(
@@ -201,7 +201,8 @@ class Search(Policy):
     def _input(self, view: View, part: Part) -> Request | None:
         """Return the next request of a block.
 
-        None if no request waits for the block, or if the buffer of the next block is full.
+        The result is None if no request waits for the block, or if the buffer of the next block is
+        full.
         """
         model, block = part
         buffers = view.between[model]
@@ -213,10 +214,10 @@ class Search(Policy):
 
 
 class _Score:
-    """Scores combinations by their throughput under overload, in the proportions of `rates`.
+    """The score of a combination: its throughput when too many requests arrive, by `rates`.
 
-    Requests come from `clients`. If that is None, they arrive at three times the rate that a device
-    serves with one instance at a time.
+    Requests come from `clients`. If `clients` is None, requests arrive three times as fast as a
+    device can serve them with one instance at a time.
     """
 
     def __init__(
@@ -262,7 +263,7 @@ class _Score:
         return len(self._known)
 
     def __call__(self, combination: Combination) -> float:
-        """Return the highest throughput of a combination over the dequeue intervals tried."""
+        """Return the throughput of a combination with the best of the dequeue intervals tried."""
         return self._best(combination)[0]
 
     def interval_us(self, combination: Combination) -> list[float]:
@@ -305,8 +306,9 @@ class _Score:
 
     def _in_mix(self, run: ServingRun) -> float:
         wanted = self._shares > 0
-        # The model that is furthest behind its share limits the throughput. Surplus requests of
-        # other models count a thousandth, so they only break ties.
+        # The throughput is that of the model that is furthest behind its share. Each surplus
+        # request of another model counts as a thousandth of a request, so these requests only break
+        # ties.
         in_mix = float((run.served()[wanted] / self._shares[wanted]).min())
         return (in_mix + 1e-3 * float(run.served().sum())) / run.end_us * 1e6
 
@@ -355,7 +357,7 @@ def _cem(
             scored.append((score(drawn), labels))
             best = max(best, drawn, key=score)
         if score.calls == before:
-            break  # All drawn combinations were scored before, so the search has converged.
+            break  # All combinations of this round were drawn before, so the search has converged.
         scored.sort(key=lambda row: -row[0])
         counts = np.zeros_like(likely)
         for _, labels in scored[:_ELITE]:

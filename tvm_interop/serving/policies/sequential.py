@@ -13,8 +13,8 @@ class Sequential(Policy):
 
     Parameters
     ----------
-    order: order in which queues are served: `fifo`, `longest` or `deadline`. `longest` bounds the
-        variance of the queue lengths.
+    order: order in which queues are served: `fifo`, `longest` or `deadline`. `longest` keeps the
+        variance of the queue lengths low.
     schedule: name of the scheduler that orders the operators of an instance.
     barriers: see `Start.barriers`.
     """

@@ -15,12 +15,13 @@ from .slots import free_slot
 _WINDOW = 64
 """The minimum number of requests served between two changes of the number of streams."""
 _WORSE, _BETTER = 0.93, 1.02
-"""Shares of the best recent speed.
+"""Two shares of the best recent speed, which tell losses from gains.
 
-A speed below the first share is a loss, and a speed from the second share on is a gain.
+A speed below the first share of the best recent speed counts as a loss. A speed of at least the
+second share counts as a gain.
 """
 _HOLD = 8
-"""The number of windows to wait before one more stream is tried, if the last try gained nothing."""
+"""If one more stream gained nothing, it is tried again only after this number of windows."""
 
 
 @register_policy("streams")
@@ -28,10 +29,10 @@ class Streams(Policy):
     """A policy that keeps up to K instances in flight.
 
     With `streams=None`, K adapts to the load by additive increase and multiplicative decrease. K
-    grows by one for as long as the speed improves, and shrinks to three quarters when the speed
-    drops. The speed is the work done per time, measured over 64 requests or more. The work of a
-    request is its latency when it runs alone. K changes only after a period in which requests were
-    always waiting.
+    grows by one for as long as the speed improves. It is multiplied by three quarters when the
+    speed drops. The speed is the work done per time, measured over 64 requests or more. The work of
+    a request is its latency when it runs alone. K changes only after a period in which requests
+    were always waiting.
 
     Parameters
     ----------
@@ -86,8 +87,8 @@ class Streams(Policy):
                 f"there are {len(self._interval_us)} intervals for {len(view.queues)} models; "
                 "give one for each"
             )
-        # The order, which chooses the next request, sees empty queues for models that may not start
-        # yet.
+        # The function `order` chooses the next request. To exclude models that may not start yet,
+        # pass empty queues for them.
         due = [
             queue if self._due_us[model] <= view.now_us else queue.__class__()
             for model, queue in enumerate(view.queues)

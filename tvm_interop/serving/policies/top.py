@@ -1,7 +1,7 @@
 """The policies `top` and `top+`.
 
-In `top`, trained agents choose combined blocks and dequeue intervals. `top+` runs combined blocks
-without barriers. A search finds these combined blocks.
+In `top`, trained agents choose combined blocks and dequeue intervals. In `top+`, a search finds the
+combined blocks, and they run without barriers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .sequential import Sequential
 
 @register_policy("top")
 class Top(Policy):
-    """TOP's execution rule, with combined blocks and dequeue intervals from trained agents.
+    """Runs combined blocks by TOP's rule. Trained agents choose the blocks and dequeue intervals.
 
     The policy follows Lin et al., TPDS 36(2), 2025, Algorithm 1, from line 25 on. The policy
     begins with the decision of the agents for the state in which all queues are empty. The agents
     decide again whenever the variance of the queue lengths is above `threshold`. The new combined
-    blocks take over once the running combined block has ended. With one model the variance is
-    always 0, so only the first decision is made.
+    blocks run once the running combined block has ended. With one model the variance is always 0,
+    so only the first decision is made.
 
     Parameters
     ----------
@@ -143,16 +143,16 @@ class Top(Policy):
 
 @register_policy("top+")
 class TopPlus(Search):
-    """TOP's combined blocks without barriers, two of them in flight, found by search.
+    """Runs TOP's combined blocks without barriers, two at a time. A search finds the blocks.
 
-    An operator waits for its inputs instead of the previous stage. While one combined block runs, a
-    second one starts beside it: the combined block with the largest share of blocks that have
-    input. The policy also simulates `sequential`, which runs one instance at a time, and serves by
-    `sequential` if that has the higher simulated throughput.
+    Without barriers, an operator waits only for its inputs, and not for the whole previous stage.
+    While one combined block runs, a second one starts beside it: the combined block with the
+    largest share of blocks that have input. The policy also simulates `sequential`, which runs one
+    instance at a time, and serves by `sequential` if its simulated throughput is higher.
 
     Parameters
     ----------
-    agents: as for `top`. If given, the decision of the agents for empty queues is one more
+    agents: as for `top`. If agents are given, their decision for empty queues is one more
         candidate.
     in_flight: maximum number of combined blocks that run at the same time.
     budget, most, rates, buffer, schedule, method, seed, inside: as for `search`.
@@ -198,7 +198,7 @@ class TopPlus(Search):
             self._instead.prepare(setting)
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """Decide as `search` does, or as `sequential` if that has the higher throughput."""
+        """Decide as `search` does, or as `sequential` does if its throughput is higher."""
         return super().decide(view) if self._instead is None else self._instead.decide(view)
 
 

@@ -21,16 +21,17 @@ from ...errors import AccessError, InputError, TokenError, cut
 OPEN_PATHS = frozenset({"/v2/health/live", "/v2/health/ready"})
 """The HTTP paths that need no token.
 
-Health probes only reveal that a server is running, which its open port reveals too.
+A client without a token may use health probes, because they reveal only that a server is running.
+The open port reveals this too.
 """
 OPEN_METHODS = frozenset({"ServerLive", "ServerReady"})
-"""The gRPC methods that need no token, for the same reason as `OPEN_PATHS`."""
+"""The gRPC methods that need no token: health probes, as in `OPEN_PATHS`."""
 _FORMS = ("text/plain", "multipart/form-data")
 """The content types that are refused, because the form of any web page can send them.
 
 A browser sends these types without asking the server first, and no client of the protocol uses
-them. Forms can send a third type, `application/x-www-form-urlencoded`. This type is allowed,
-because `curl -d` sends it and a form cannot produce JSON with it.
+them. Forms can also send the type `application/x-www-form-urlencoded`. That type is allowed,
+because `curl -d` sends it, and a form cannot produce JSON with it.
 """
 
 
@@ -40,8 +41,8 @@ _HOST = re.compile(r"[^\s@/?#\\]{1,300}")
 class Access:
     """The access rules of a server.
 
-    They come from the options `host`, `allowed_hosts`, `allowed_origins` and `token` of its
-    `ServerConfig`.
+    The rules come from the options `host`, `allowed_hosts`, `allowed_origins` and `token` of the
+    server's `ServerConfig`.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Access:
 
 
 def is_of_a_form(content_type: str) -> bool:
-    """Return whether the form of a web page could have sent JSON with this content type."""
+    """Return whether a form on a web page could have sent JSON with this content type."""
     return content_type.partition(";")[0].strip().lower() in _FORMS
 
 

@@ -74,7 +74,7 @@ class AnyModel(ABC):
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
         """The counts of runs, keyed by the sizes of `dimensions` in those runs.
 
-        Empty for a model of one size.
+        For a model of one size, the result is empty.
         """
         return {}
 
@@ -113,7 +113,7 @@ class AnyModel(ABC):
     def divide(self, count: int) -> None:
         """Divide the model into `count` blocks of about equal latency, measured in one run.
 
-        A model that has fewer possible blocks is divided into all of them.
+        If the model can only be divided into fewer blocks, it is divided into as many as possible.
 
         Raises
         ------
@@ -182,7 +182,7 @@ class AnyModel(ABC):
         return 0
 
     def _shape_of(self, size: int) -> int:
-        """Return the index of the shape of a batch size."""
+        """Return the index of the shape (set of input shapes) of a batch size."""
         return self.sizes.index(size)
 
     def _undivided(self) -> InputError:

@@ -15,8 +15,8 @@ POLICIES = ("auto", "sequential", "streams", "batching", "search", "top", "top+"
 _BY_BLOCKS = ("search", "top", "top+")
 """The policies that run blocks of models.
 
-In the simulator, the blocks of a combined block share stages across models. In a server, each block
-runs by its own plan, beside the other blocks.
+In the simulator, a stage of a combined block may hold operators of several models. In a server,
+each block of a combined block runs by its own plan, beside the other blocks.
 """
 _BUDGET = 20
 """The number of combinations that a search simulates at the start and whenever models change."""
@@ -65,7 +65,7 @@ class Choice:
 
     @property
     def num_blocks(self) -> int:
-        """The maximum number of blocks per model; 1 if models run as a whole."""
+        """The maximum number of blocks per model; 1 if models are not divided into blocks."""
         return self.blocks if self.runs_blocks else 1
 
     @property

@@ -26,10 +26,10 @@ from .ticket import Ticket
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _PROBE = 16
-"""One in `_PROBE` requests that are expected to miss their deadline runs nevertheless.
+"""Of the requests that are expected to miss their deadline, one in `_PROBE` runs nevertheless.
 
-All other such requests are refused. The expected latency comes from recent runs. If this
-latency is wrong, only another run can correct it.
+All others are refused. The expectation comes from the latencies of recent runs. If it is wrong,
+only another run can correct it.
 """
 
 
@@ -61,7 +61,8 @@ class Decision:
     Attributes
     ----------
     jobs: runs to start now.
-    refused: requests that will not run or not run to their end, each with an error.
+    refused: requests that will not be served, each with an error. Some of their blocks may have
+        run.
     left: requests that have left their queues, because they start or because they are refused.
     num_finished: number of requests whose runs have ended, successfully or not.
     until_us: time in microseconds at which to decide again at the latest.
@@ -129,8 +130,8 @@ class Dispatcher:
 
         Returns
         -------
-        The requests that were waiting, which are no longer in any queue. They include requests that
-        waited for a block; these start again at the first block.
+        The requests that were waiting, which are no longer in any queue. Requests that waited for a
+        block are included. They must start again at the first block.
         """
         waiting = [*self.between(), *self.waiting()]
         for ticket in waiting:
@@ -217,8 +218,8 @@ class Dispatcher:
             return False
         if ticket.arrived_us + expected_us > ticket.deadline_us:
             # By the expected latency, the request would be late even if it had started on arrival.
-            # Forget an old run, so that a few slow runs do not make the server refuse all later
-            # requests.
+            # If all such requests were refused because of a few slow runs, no run could correct the
+            # expected latency. So forget an old run.
             statistics.doubted()
         self._num_late += 1
         return self._num_late % _PROBE != 0
@@ -321,7 +322,7 @@ class Dispatcher:
     def _end(self, job: Job, decision: Decision) -> None:
         """Record the end of a job.
 
-        The requests of a combined block go on when all jobs of the combined block have ended.
+        When all jobs of a combined block have ended, its requests go on to their next blocks.
         """
         view = self._view
         jobs = [job]

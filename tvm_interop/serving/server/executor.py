@@ -1,10 +1,10 @@
 """The executor: threads that run models as a policy decides.
 
 No thread owns the policy. When an event happens, an idle thread of the executor lets the policy
-decide and then runs the models. A request is therefore usually handed over only once, from the
-thread that submits it to the thread that runs it. The number of threads is one more than the
-number of instances that may run at the same time. So decisions, and the refusal of late requests,
-never wait for a model.
+decide and then runs the models. So a request usually passes from one thread to another only once:
+from the thread that submits it to the thread that runs it. The number of threads is one more than
+the number of instances that may run at the same time. So decisions, and the refusal of late
+requests, never wait for a model.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Executor:
         self._instances = instances
         self._blocks = blocks
         self._began = time.monotonic()
-        self._changing = threading.Lock()  # Held while the models change.
+        self._changing = threading.Lock()  # A thread locks it to change the models.
         self._told: dict[AnyModel, ServedModel] = {}
         # While a thread lets the policy decide, only that thread changes the dispatcher. While no
         # thread does so, any thread may change the dispatcher.
@@ -286,7 +286,7 @@ class Executor:
         with self._wake:
             left = [*self._arrived, *(ticket for job in self._ready for ticket in job.tickets)]
             self._arrived, self._ready = [], deque()
-            # Requests between two blocks are refused too: their next block will not start.
+            # Requests that wait for their next block are refused too, because it will not start.
             half_done = [*self._ended, *self._dispatcher.half_done()]
             left += [
                 t

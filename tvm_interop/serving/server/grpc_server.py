@@ -52,7 +52,7 @@ _FIELDS = {
 
 
 _MANY = 2**12
-"""The count of numbers in a field above which a message is decoded outside the event loop."""
+"""If a field has more numbers than this, its message is decoded outside the event loop."""
 
 
 class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
@@ -149,7 +149,8 @@ class GrpcServer:
                 ("grpc.max_receive_message_length", config.max_request_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
-                # Pings detect clients that have disappeared without closing the connection.
+                # Send pings, to detect clients that have disappeared without closing the
+                # connection.
                 ("grpc.keepalive_time_ms", round(config.keep_alive_s * 1e3)),
                 ("grpc.keepalive_timeout_ms", round(config.receive_timeout_s * 1e3)),
                 ("grpc.http2.max_pings_without_data", 0),
@@ -180,9 +181,9 @@ class GrpcServer:
 
 
 def _has_many_numbers(request: Any) -> bool:
-    """Return whether decoding a request would block the event loop for too long.
+    """Return whether a request has so many numbers that decoding it would block the event loop.
 
-    Raw tensors need no decoding.
+    Raw tensors do not count, because they need no decoding.
     """
     if request.raw_input_contents:
         return False

@@ -12,20 +12,21 @@ from typing import Any
 from ...errors import InputError, TooLargeError
 
 _SMALL = 2**16
-"""The size in bytes up to which a message is not checked, because it cannot be expensive."""
+"""Messages of up to this size in bytes are not checked, because they cannot be expensive to
+parse."""
 _MOST_FIELDS = 2**14
 """The maximum number of fields of a message, including the fields of nested messages."""
 _VARINT_COST = 4
 """The cost of a byte of whole numbers, relative to a byte of floats.
 
-Whole numbers have variable length, so a single byte may be a whole number by itself.
+On the wire, whole numbers have a variable length, so a single byte may hold a whole number.
 """
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
 
 
 def check_message(kind: Any, data: bytes, max_number_bytes: int) -> None:
-    """Refuse a message that takes many times its size in memory.
+    """Refuse a message that would take many times its size in memory when it is parsed.
 
     Parameters
     ----------

@@ -95,8 +95,8 @@ async def _answered(handler: Handler, service: Service, request: Request) -> Res
 def _by_name(request: Request) -> dict[str, str]:
     """Return the headers keyed by name in lower case.
 
-    If a name occurs several times, the first header counts. This dictionary is faster than
-    Starlette's own headers, which are searched linearly at each access.
+    If a name occurs several times, the first header counts. A look-up in this dictionary is faster
+    than in Starlette's own headers, which are searched one by one.
     """
     given = reversed(request.scope["headers"])
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in given}
@@ -265,8 +265,8 @@ async def _body(service: Service, request: Request, most: int, told: str = "") -
         )
     length = headers.get("content-length", "0")
     size = int(length) if length.isdigit() else 0
-    # A client that is still sending does not see the answer. So a body that is a little too large
-    # is read and thrown away. A body whose declared size is far too large is not read.
+    # A client reads the error only after it has sent its whole body. So if a body is a little too
+    # large, read it and throw it away. If its declared size is far too large, do not read it.
     most_read = 2 * max(most, service.config.max_request_bytes)
     if size <= most_read:
         body, held = bytearray(), request.scope["held"]
@@ -292,5 +292,5 @@ async def _body(service: Service, request: Request, most: int, told: str = "") -
 
 
 def _printable(text: str) -> str:
-    """Return an id if it is valid in a header, otherwise ""."""
+    """Return an id of a request if it may stand in a header, otherwise ""."""
     return text if text.isascii() and text.isprintable() and len(text) <= 128 else ""

@@ -39,7 +39,8 @@ _LONGEST_PARAMETERS = 2**17
 _Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 
 
-# Fields of type `msgspec.Raw` may be long. They stay JSON text until their length is checked.
+# Fields that may be long have the type `msgspec.Raw`: they stay JSON text until their length is
+# checked.
 class _Input(msgspec.Struct):
     name: _Name
     datatype: _Name

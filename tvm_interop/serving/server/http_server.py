@@ -21,8 +21,8 @@ _MOST_HEADERS = 32 * 1024
 _PIECE = 2**13
 """The number of bytes that are read from a connection at once.
 
-The parser h11 needs 20 us for each chunk or request in these bytes, and blocks the event loop
-meanwhile. A chunk may be only six bytes long.
+The bytes may hold many chunks, because a chunk may be only six bytes long. The parser h11 needs 20
+us for each chunk or request, and blocks the event loop in this time.
 """
 _LARGE_PIECE = 2**18
 """The number of bytes that are read at once from a body of known length, which has no chunks."""
@@ -49,8 +49,9 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
             self._watch()
 
         def _read_at_once(self, size: int) -> None:
-            """Set how many bytes are read at once, before other connections have their turn."""
-            # Only asyncio's own event loop lets a program set `max_size`. In uvloop, it is fixed.
+            """Set how many bytes are read before it is the turn of other connections."""
+            # Only asyncio's own event loop lets a program set `max_size`. In the event loop uvloop,
+            # it is fixed.
             with contextlib.suppress(AttributeError):
                 self.transport.max_size = size
 
@@ -78,12 +79,12 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def timeout_keep_alive_handler(self) -> None:
             if self.transport.get_write_buffer_size():
-                self.transport.abort()  # `close` would wait for the client to read all answers.
+                self.transport.abort()  # `close` would wait for a client that reads slowly.
             else:
                 super().timeout_keep_alive_handler()
 
         def _watch(self) -> None:
-            """Run the receive timeout until the current request is complete."""
+            """Start the receive timeout. Stop it when the current request is complete."""
             if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
                 if self._receiving is None:
                     self._receiving = self.loop.call_later(

@@ -25,7 +25,7 @@ _BETWEEN_NUMBERS = b"[] \t\r\n"
 _MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![0-9.eE])")
 """The pattern of -0 without a fraction or an exponent.
 
-It is decoded as -0.0 in a tensor of floats, because the integer -0 has no sign.
+In a tensor of floats, -0 is decoded as -0.0, because the integer 0 has no sign.
 """
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     "b": msgspec.json.Decoder(list[bool]),
@@ -86,7 +86,7 @@ def read_numbers(
 def checked(name: str, datatype: str, dtype: np.dtype[Any], numbers: list[Any]) -> np.ndarray:
     """Convert numbers into an array.
 
-    Integers come back as int64 or uint64, checked for the range of `dtype`.
+    Integers are returned as int64 or uint64, after a check that `dtype` can hold them.
 
     Raises
     ------
@@ -136,8 +136,8 @@ def _product(brackets: bytes) -> int | None:
     """Return the number of values in nested lists, or None if the nesting is uneven.
 
     In an evenly nested list, all lists of a level have the length of the first list of that level.
-    This function builds the expected brackets and commas from the first list of each level, and
-    compares them with `brackets`. An empty list counts as a list of one value.
+    From the first list of each level, this function builds the brackets and commas that an evenly
+    nested list has. It compares them with `brackets`. An empty list counts as a list of one value.
 
     Parameters
     ----------

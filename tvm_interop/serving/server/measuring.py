@@ -1,6 +1,6 @@
 """Measurements of models on this machine, made before the first request.
 
-Policies base their decisions on the measured latencies.
+The policies of the server base their decisions on the measured latencies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..models import OperatorCosts, ServedModel, ServingDevice
 from .any_model import AnyModel
 
 _RUNS = 5
-"""The minimum number of measured runs of a batch size."""
+"""The minimum number of runs that are measured for each batch size."""
 _BUDGET_S = 0.2
 """After `_RUNS` runs, more runs follow until this many seconds are spent or 20 runs are done."""
 
@@ -61,7 +61,8 @@ def served_model(model: AnyModel) -> ServedModel:
         for size in model.sizes
     }
     if 1 not in costs:
-        # Policies need costs for batch size 1. A single row runs in the smallest batch size.
+        # Policies need costs for batch size 1. If the model lacks it, a single row runs in a batch
+        # of the smallest size.
         costs[1] = costs[model.sizes[0]]
     return ServedModel(model.name, OpGraph(["run"], []), costs)
 
@@ -79,8 +80,8 @@ def _busy_cores(model: AnyModel, size: int) -> float:
         return float(cores)
     together_s = _side_by_side(model, size)
     alone_s = model.statistics.median_us(size) / 1e6
-    # Suppose that one instance keeps x of 2 cores busy when it runs alone. Then two instances
-    # that run at the same time each take x times as long.
+    # Suppose that one instance keeps x of 2 cores busy when it runs alone. Two instances at the
+    # same time must share these cores, so each takes x times as long.
     return float(np.clip(together_s / alone_s, 1.0, 2.0)) * cores / 2
 
 

@@ -36,7 +36,7 @@ class Metrics:
                 ("run", "Time that the runs took, with copies of inputs and outputs."),
             )
         )  # fmt: skip
-        self._of_model: dict[str, tuple[Any, Any]] = {}  # Kept, as `labels` is slow.
+        self._of_model: dict[str, tuple[Any, Any]] = {}  # A cache, because `labels` is slow.
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
@@ -78,7 +78,7 @@ class Metrics:
         )
         rows = CounterMetricFamily(
             "tvm_interop_rows",
-            "Rows of all runs: given, and computed with those that were filled up.",
+            "Rows of all runs: rows that were given, and rows that ran, with padding.",
             labels=["model", "size", "kind"],
         )
         in_flight = GaugeMetricFamily("tvm_interop_in_flight", "Requests without an answer yet.")

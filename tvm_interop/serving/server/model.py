@@ -51,7 +51,8 @@ class Model(AnyModel):
             shapes.batch_sizes,
         )
         self._shape_of_size = {size: i for i, size in enumerate(shapes.batch_sizes)}
-        # A model with batches needs no `row_range`: `run` itself joins requests and pads batches.
+        # `run` joins requests and pads batches itself, so a model with batches needs no
+        # `row_range`.
         self._range = None if shapes.batch_sizes else shapes.row_range
         known = shapes.row_range
         self.dimensions = ("batch",) if shapes.batch_sizes else known.dimensions if known else ()
@@ -85,7 +86,7 @@ class Model(AnyModel):
     def divide(self, count: int) -> None:
         """Divide the model into `count` blocks of about equal latency, measured in one run.
 
-        A model that has fewer possible blocks is divided into all of them.
+        If the model can only be divided into fewer blocks, it is divided into as many as possible.
 
         Raises
         ------
@@ -212,17 +213,17 @@ class Model(AnyModel):
             self._counts.count(rows, self._range.sizes[shape])
 
     def _rows(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, ...] | None:
-        """The inputs' size in each dimension with a range; None if no dimension has a range."""
+        """Size of the inputs in each dimension that has a range; None if no dimension has one."""
         if self._range is None:
             return None
         shapes = {i: inputs[port.name].shape for i, port in enumerate(self._shapes.inputs[0])}
         return self._range.rows_of(shapes, self._range.sizes[0])
 
     def _cut(self, results: list[np.ndarray], inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """The parts of the outputs that belong to the inputs' own rows, without padding."""
+        """The outputs without the rows that padding has added."""
         rows = self._rows(inputs)
-        assert self._range is not None, "asked only then"
-        assert rows is not None, "`check` has found the shape by them"
+        assert self._range is not None, "only outputs of a model with ranges are cut"
+        assert rows is not None, "`check` has found the numbers of rows"
         return [
             self._range.of_rows(result, i, rows, is_output=True) for i, result in enumerate(results)
         ]

@@ -45,7 +45,7 @@ MOST_TENSORS = 1024
 LONGEST_NAME = 1024
 """The maximum number of characters of a name, a version or an id in a request."""
 _AT_ONCE = 2**14
-"""The number of values that are converted to Python numbers at a time, to limit memory."""
+"""To save memory, only this many values are converted to Python numbers at a time."""
 
 NO_SHARED_MEMORY = (
     "this server has no shared memory with its clients: send tensors in the request, and take them "
@@ -64,7 +64,7 @@ class InferCall:
     Attributes
     ----------
     model: name of the model.
-    version: version of the model; "" for the only one.
+    version: version of the model; "" if the client named none.
     inputs: input arrays, keyed by name.
     outputs: names of the requested outputs; None for all.
     priority: priority as policies use it: the highest number is served first.
@@ -353,9 +353,9 @@ def check_names(names: Iterable[str]) -> None:
 def _count(name: str, shape: Sequence[int], itemsize: int) -> int:
     """Return the number of values of a tensor.
 
-    The sizes are checked before they are multiplied, because a client may send integers of any
-    length. A size of 0 counts as 1 in the check of the product, because NumPy refuses even an empty
-    array if its other sizes are too large.
+    Each size is checked before the sizes are multiplied, because a client may send integers of any
+    length. In the check of the product, a size of 0 counts as 1, because NumPy refuses even an
+    empty array if the product of its other sizes is too large.
     """
     if len(shape) > MOST_DIMENSIONS:
         raise InputError(

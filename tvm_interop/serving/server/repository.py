@@ -121,7 +121,7 @@ class Repository:
     def index(self, loaded: Mapping[str, AnyModel], only_ready: bool) -> list[dict[str, Any]]:
         """Return a row for each loaded model, and for each other model in the folder.
 
-        With `only_ready`, only loaded models are returned.
+        If `only_ready` is true, only loaded models have a row.
         """
         paths = [] if self._folder is None else self._folder.glob(f"*{_SUFFIX}")
         found = {path.stem for path in paths if _NAME.fullmatch(path.stem)}

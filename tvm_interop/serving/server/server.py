@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _SWITCH_S = 0.0005
-"""Python's thread switch interval in seconds while a server runs. Python's default is 0.005."""
+"""While a server runs, a thread that waits for Python's global lock gets it after this many seconds
+at the latest. Python's default is 0.005."""
 
 
 class Server:
@@ -83,7 +84,7 @@ class Server:
         self._error: BaseException | None = None
         self._all_served = True
 
-    # Serving in the calling thread.
+    # The next method serves in the calling thread.
 
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT, then finish the accepted requests.
@@ -102,7 +103,7 @@ class Server:
         asyncio.run(self._main(signals=True))
         return 0 if self._all_served else 1
 
-    # Serving in a background thread.
+    # The next methods serve in a background thread.
 
     def start(self, timeout_s: float = 300.0) -> Server:
         """Serve in a background thread. Return once the models are ready.
@@ -137,7 +138,8 @@ class Server:
         """
         loop, end = self._loop, self._end
         if loop is not None and end is not None:
-            with contextlib.suppress(RuntimeError):  # The event loop may be closed already.
+            # `RuntimeError` means that the event loop is closed already.
+            with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(end.set)
         if self._thread is not None:
             self._thread.join()
@@ -188,9 +190,9 @@ class Server:
                 self._loop.add_signal_handler(number, self._end.set)
         service = self.service = Service(self.config)
         self._warn()
-        # While one thread computes in Python, as the policy `auto` does at times, any other thread
-        # waits for a switch interval when it wakes up. A request passes through three threads and
-        # may wait three times, so make the interval short.
+        # While one thread computes in Python, as the policy `auto` does at times, another thread
+        # that wakes up must wait for Python's switch interval. A request passes through three
+        # threads and may wait three times, so make the interval short.
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         try:
@@ -204,8 +206,8 @@ class Server:
         if is_loopback(config.host) or config.token is not None or config.token_file is not None:
             return
         _LOG.warning(
-            "everybody who can reach %s can use the models%s: this is not the loopback address, "
-            "and there is no token (--token-file)",
+            "everybody who can reach %s can use the models%s, because it is not the loopback "
+            "address and clients need no token; set a token with --token-file to require it",
             config.host,
             ""
             if config.model_folder is None

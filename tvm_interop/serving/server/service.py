@@ -168,7 +168,7 @@ class Service:
         Raises
         ------
         TVMInteropError
-            As `Executor.submit`, or the error of the run. `STATUS` lists the error classes.
+            An error of `Executor.submit` or of the run. `STATUS` lists the error classes.
         """
         model = self.executor.model(call.model, call.version)
         chosen = chosen_outputs(model, call.outputs)

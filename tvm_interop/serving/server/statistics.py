@@ -1,6 +1,6 @@
 """Statistics of the requests that a model has served, for the protocol's statistics extension.
 
-They also predict the latency of the next run.
+The statistics also predict the latency of the next run.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Statistics:
             self.outcomes[kinds.get(type(error), "failed")] += 1
 
     def measured(self, size: int, seconds: list[float]) -> None:
-        """Record the latencies of a batch size in seconds, measured alone before any request."""
+        """Record latencies of a batch size, in seconds, measured before the first request."""
         with self._lock:
             self._alone_us[size] = sorted(seconds)[len(seconds) // 2] * 1e6
             self._recent.clear()
@@ -93,9 +93,9 @@ class Statistics:
     def doubted(self) -> None:
         """Forget the oldest recent run.
 
-        The dispatcher calls this method when recent runs predict that a request misses its deadline
-        even if it starts at once. If such requests were always refused, no new run could correct
-        the prediction after a few slow runs.
+        The dispatcher calls this method when, by recent runs, a request would miss its deadline
+        even if it had started on arrival. After a few slow runs, this may be true of all requests.
+        If all of them were refused, no new run could correct the prediction.
         """
         with self._lock:
             if self._recent:
@@ -104,9 +104,9 @@ class Statistics:
     def expected_us(self, size: int) -> float:
         """Return the expected latency of a batch size in microseconds; 0 if it was not measured.
 
-        The result is the latency of a run alone, times the upper quartile of the slowdowns of
-        recent runs. The recent runs may have any batch size, because all sizes are slowed down by
-        similar causes.
+        The result is the latency of a run that has the machine to itself, times the upper quartile
+        of the slowdowns of recent runs. Recent runs of all batch sizes count, because similar
+        causes slow down all of them.
         """
         with self._lock:
             recent = sorted(self._recent)

@@ -31,8 +31,8 @@ class Ticket(Request):
     started_us: time at which the run started, in microseconds; nan before.
     input_us, infer_us, output_us: microseconds that the run took to copy inputs, to execute, and to
         copy outputs.
-    slot: index of the instance that holds the tensors of the request between its blocks; -1 for
-        none.
+    slot: index of the instance that keeps the tensors of the request from one block to the next; -1
+        for none.
     """
 
     served: str = field(kw_only=True)

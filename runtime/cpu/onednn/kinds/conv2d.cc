@@ -34,9 +34,9 @@ void ConvMaker::Make() {
   }
   const auto weights = descs_.Plain(weight, Stored(1));
   const auto bias = BiasDesc({op_.shapes[1][0]});
-  // Blocked layouts are tried first. If oneDNN chose the layouts, its kernels would be slower, and
-  // the order in which they add up numbers would depend on the team size. For a source with fewer
-  // channels than a block, oneDNN is fastest without blocks.
+  // Try blocked layouts first. If oneDNN chose the layouts, its kernels would be slower, and the
+  // order in which they add up numbers would depend on the number of threads. For a source with
+  // fewer channels than a block, oneDNN is fastest without blocks.
   const Layout blocked = api_.Blocked();
   Owned<PrimitiveDesc> desc =
       ConvDesc(weight,

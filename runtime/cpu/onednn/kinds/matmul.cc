@@ -11,11 +11,12 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// If the distance between rows of the right factor is a multiple of this many bytes, a column's
-// elements share few sets of a cache. oneDNN's `gemm`, which CPUs without AVX-512 use, reads the
-// right factor along columns. It then takes up to twice as long.
+// If the distance between rows of the right factor is a multiple of this many bytes, all elements
+// of a column must share a few sets of the cache. oneDNN's `gemm`, which CPUs without AVX-512 use,
+// reads the right factor along columns. With such a distance, it takes up to twice as long.
 constexpr int64_t kCollidingBytes = 2048;
-// The number of elements that are added to the distance between rows: a cache line of 64 bytes.
+// In this case, the distance between rows is increased by this number of elements: a cache line of
+// 64 bytes.
 constexpr int64_t kRowPadding = 16;
 
 class MatmulMaker : public MakerOf<Matmul> {

@@ -27,8 +27,9 @@ OWN = (
     "runtime/cuda/cudnn/conv2d.cc",
     "runtime/cuda/cublaslt/matmul.cc",
     "tvm_interop/program/concat_in_place.py",
+    "tvm_interop/program/parts_in_place.py",
 )
-"""The files of the kinds. The last file does the work for which the kind `concat` exists."""
+"""The files of the kinds. The last two do the work for which `concat` and `part` exist."""
 OTHER_NAMES = ("tvm_interop/frontend/", "tvm_interop/models/", "tvm_interop/viz/")
 """Folders in which the same words name operators of ONNX, or groups in drawings."""
 

@@ -99,6 +99,13 @@ def test_a_concatenation_within_another() -> None:
     }
 
 
+def test_a_result_that_is_joined_with_its_own_parts_is_no_beginning() -> None:
+    values = [image("x", 1), image("a", 2), image("b", 2), image("y", 4), image("z", 8)]
+    program = joined(((1, 2), 3), ((1, 2, 3), 4), values=values, written=(1, 2), outputs=(4,))
+    assert left(program) == ["join z"]
+    assert places(program) == {"a": ("y", 0), "b": ("y", 2 * PIXELS)}
+
+
 def test_the_second_concatenation_of_a_part_copies() -> None:
     values = [image("x", 1), image("a", 2), image("b", 2), image("y", 4), image("z", 4)]
     program = joined(((1, 2), 3), ((2, 1), 4), values=values, written=(1, 2), outputs=(3, 4))

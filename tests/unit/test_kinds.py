@@ -27,7 +27,7 @@ needs_onednn = pytest.mark.skipif(
 CASES = [(kind, case) for kind, checked in conformance().items() for case in checked.cases]
 MODELS = [(kind, name) for kind, checked in conformance().items() for name in checked.models]
 PARTS = (1, 2, 3)
-NO_LIBRARY = {"concat"}
+NO_LIBRARY = {"concat", "part"}
 """Kinds that no library computes."""
 
 

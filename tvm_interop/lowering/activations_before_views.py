@@ -76,7 +76,7 @@ class ActivationsBeforeViews:
 
 
 def _move_of(product: relax.Var, graph: Dataflow) -> _Move | None:
-    """How the activation behind the views of `product` moves; None if there is no such one."""
+    """How the activation behind the views of `product` moves; None if no activation moves."""
     if not _is_operator(product, graph, _PRODUCTS):
         return None
     source = product

@@ -52,15 +52,18 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
         elif longest is not op and _parts_are_free(op, values, written, program, alignment):
             _place_parts(op, values)
             placed.add(op.name)
-    return without_operators(replace(program, values=values), placed)
+    return without_operators(program, placed, values)
 
 
-def without_operators(program: Program, names: Collection[str]) -> Program:
-    """`program` without the operators of these names, and without the kernels only they call."""
+def without_operators(program: Program, names: Collection[str], values: Sequence[Value]) -> Program:
+    """`program` with `values`, and without the operators of these names and their kernels.
+
+    A kernel that other operators call stays. If there are no names, the result is `program` itself.
+    """
     if not names:
         return program
     kept = [op for op in program.operators if op.name not in names]
-    return replace(program, operators=kept, kernels=_called(program, kept))
+    return replace(program, values=values, operators=kept, kernels=_called(program, kept))
 
 
 def is_concat(op: Operator) -> bool:
@@ -69,8 +72,16 @@ def is_concat(op: Operator) -> bool:
 
 
 def _longest_beginning_with(op: Operator, concats: Sequence[Operator]) -> Operator:
-    """The longest concatenation that begins with all inputs of `op`; on a tie, the first one."""
-    growing = [other for other in concats if other.inputs[: len(op.inputs)] == op.inputs]
+    """The longest concatenation that begins with all inputs of `op`; on a tie, the first one.
+
+    A concatenation that also reads the result of `op` does not count: the result cannot lie at the
+    beginning and further behind.
+    """
+    growing = [
+        other
+        for other in concats
+        if other.inputs[: len(op.inputs)] == op.inputs and op.outputs[0] not in other.inputs
+    ]
     return max(growing, key=lambda other: len(other.inputs))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from .concat_in_place import is_concat, make_alias, without_operators
 from .kinds.part import Part
 from .program import Operator, Program, Value
@@ -40,7 +38,7 @@ def parts_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
         if is_free and begin % alignment == 0:
             make_alias(values, result, root, begin)
             placed.add(op.name)
-    return without_operators(replace(program, values=values), placed)
+    return without_operators(program, placed, values)
 
 
 def _begin(op: Operator, values: list[Value]) -> int | None:

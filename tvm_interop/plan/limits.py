@@ -4,7 +4,7 @@ DTYPES = frozenset(
     ["bool", "bfloat16", "float16", "float32", "float64"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
-"""Types of tensors, as NumPy spells them. `bfloat16` is for tensors between operators only."""
+"""Types of tensors, as NumPy spells them. NumPy knows `bfloat16` once `ml_dtypes` is imported."""
 
 MAX_OPERATORS = 2**20
 MAX_STREAMS = 2**12

@@ -41,10 +41,10 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (
-        "as_images", "class_tables", "classical", "cumulative_sum", "equal_bools",
-        "fitting_inputs", "frontend", "gather_nd", "grouped_attention",
-        "indices", "microsoft", "microsoft_attention", "microsoft_small", "old_operators",
-        "sequences", "spectra", "support_vectors", "trees",
+        "as_images", "bfloat16", "bfloat16_programs", "class_tables", "classical",
+        "cumulative_sum", "equal_bools", "fitting_inputs", "frontend", "gather_nd",
+        "grouped_attention", "indices", "microsoft", "microsoft_attention", "microsoft_small",
+        "old_operators", "sequences", "spectra", "support_vectors", "trees",
     ),
     "kernels": (
         "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin", "cuda_kernels", "cuda_schedule",

@@ -1,4 +1,4 @@
-"""Checks whether values from users are whole numbers, finite numbers or text."""
+"""Checks whether values from users are whole numbers, finite numbers or text, or types floats."""
 
 from __future__ import annotations
 
@@ -35,3 +35,8 @@ def is_text(value: object) -> TypeGuard[str]:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def is_float(dtype: object) -> bool:
+    """Whether a type of tensors, or its name, is a floating-point type; bfloat16 is one."""
+    return str(dtype) == "bfloat16" or np.dtype(str(dtype)).kind == "f"

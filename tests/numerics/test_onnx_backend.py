@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -33,6 +34,9 @@ _HALF = 2 * float(np.finfo(np.float16).eps)
 ONNX rounds after each sum and exponential of an operator, so its numbers differ by this much from
 exact numbers.
 """
+_BFLOAT16 = 2 * float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps)  # type: ignore[no-untyped-call]
+"""The tolerance for bfloat16, for the same reason. Here all operators compute in float32."""
+_ROUNDINGS = {"float16": _HALF, "bfloat16": _BFLOAT16}
 _SUMMED = float(np.finfo(np.float32).eps)
 """The tolerance for Fourier transforms, whose expected numbers are sums in float32.
 
@@ -156,7 +160,7 @@ def _check_outputs(case: TestCase, outputs: Sequence[np.ndarray], wanted: Sequen
     for got, want in zip(outputs, wanted, strict=True):
         assert got.shape == want.shape
         assert got.dtype == want.dtype
-        rtol = max(case.rtol, 1e-3, _HALF if got.dtype == np.float16 else 0)
+        rtol = max(case.rtol, 1e-3, _ROUNDINGS.get(str(got.dtype), 0))
         atol = max(case.atol, 1e-7)
         if case.name.startswith("test_dft"):
             atol = max(atol, _SUMMED * float(np.abs(want).max()))

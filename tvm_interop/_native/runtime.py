@@ -193,7 +193,7 @@ class NativeModel:
         for i in range(count):
             port = info(self._handle, shape, i).contents
             if port.type == 13:
-                import ml_dtypes  # noqa: F401  The import makes `bfloat16` known to NumPy.
+                _know_bfloat16(port.name.decode())
             ports.append(
                 Port(
                     first + i,
@@ -369,3 +369,13 @@ def set_num_threads(threads: int, pin: bool) -> None:
         The environment variable TVM_INTEROP_NUM_THREADS is not a number of threads.
     """
     _check(_library().tvi_set_num_threads(threads, int(pin)))
+
+
+def _know_bfloat16(name: str) -> None:
+    """Make `bfloat16` known to NumPy, for the input or output `name`."""
+    try:
+        import ml_dtypes  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"`{name}` is bfloat16, which NumPy itself lacks: install the package `ml_dtypes`"
+        ) from error

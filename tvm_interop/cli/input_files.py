@@ -13,6 +13,7 @@ import numpy as np
 import typer
 
 from ..errors import InputError
+from ..plain_data import is_float
 from .flags import Flags
 
 
@@ -34,7 +35,7 @@ class InputFlags(Flags):
             "-i",
             "--inputs",
             help="An .npz file with an array for each input, which "
-            "`numpy.savez(FILE, NAME=array)` writes.",
+            "`numpy.savez(FILE, NAME=array)` writes. For inputs of bfloat16, give float32.",
         ),
     ] = None
     fill_mode: Annotated[
@@ -95,7 +96,22 @@ def complete_inputs(
     for name in shapes:
         if name not in arrays:
             raise InputError(f"`{path}` has no array for input `{name}`; the inputs are {wanted}")
-    return {name: arrays[name] for name in shapes}
+    return {name: _as_bfloat16(arrays[name], dtypes[name]) for name in shapes}
+
+
+def _as_bfloat16(array: np.ndarray, dtype: str) -> np.ndarray:
+    """Return the array for an input of bfloat16; return the array of any other input unchanged.
+
+    Files of NumPy have no bfloat16. So the file may have float32 numbers, which are rounded, or
+    what `numpy.savez` makes of bfloat16: elements of two bytes without a type.
+    """
+    if dtype != "bfloat16":
+        return array
+    import ml_dtypes
+
+    if array.dtype == np.float32:
+        return array.astype(ml_dtypes.bfloat16)
+    return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
 
 
 def filled_inputs(
@@ -109,7 +125,7 @@ def filled_inputs(
             return np.ones(shape, dtype)
         # Integers are zeros, because they may be indices. Random indices could be out of range, and
         # 0 never is.
-        if fill_mode is FillMode.zeros or np.dtype(dtype).kind != "f":
+        if fill_mode is FillMode.zeros or not is_float(dtype):
             return np.zeros(shape, dtype)
         return rng.uniform(-1, 1, shape).astype(dtype)
 

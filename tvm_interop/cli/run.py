@@ -95,7 +95,12 @@ class ReportFlags(Flags):
     """The options that say what a run prints or writes: outputs, times, or a profile."""
 
     outputs: Annotated[
-        Path | None, typer.Option("-o", "--outputs", help="An .npz file to write the outputs to.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--outputs",
+            help="An .npz file to write the outputs to, with bfloat16 as float32.",
+        ),
     ] = None
     print_time: Annotated[
         bool, typer.Option("--print-time", help="Time the model and print the figures.")
@@ -294,6 +299,11 @@ def _check_device(wanted: str | None, compiled_for: str) -> None:
 
 
 def _write_outputs(path: Path, results: dict[str, np.ndarray]) -> None:
+    """Write the outputs; those of bfloat16 as float32, because NumPy's files have no bfloat16."""
+    results = {
+        name: array.astype(np.float32) if array.dtype == "bfloat16" else array
+        for name, array in results.items()
+    }
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, allow_pickle=False, **results)
 

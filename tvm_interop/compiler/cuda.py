@@ -282,7 +282,9 @@ class CudaBackend:
         lower: Any = LowerToUnits(self.target, libraries)
         import_anew = partial(load_model, model, input_shapes)
         module = lower(import_anew())
-        read_in_place = parts_in_place(extract(module), GPU_PART_ALIGNMENT)
+        extracted = extract(module)
+        _refuse_bfloat16_ports(extracted)
+        read_in_place = parts_in_place(extracted, GPU_PART_ALIGNMENT)
         placed = concat_in_place(read_in_place, GPU_PART_ALIGNMENT)
         program = _with_tf32(placed, self._options, libraries)
         schedule_kernels: Any = DefaultCUDASchedule(self.target)
@@ -419,6 +421,16 @@ def _with_tf32(program: Program, options: CompileOptions, libraries: Sequence[st
         for op in program.operators
     ]
     return replace(program, operators=operators)
+
+
+def _refuse_bfloat16_ports(program: Program) -> None:
+    for kind, values in (("input", program.inputs), ("output", program.outputs)):
+        for value in (program.values[v] for v in values):
+            if value.dtype == "bfloat16":
+                raise UnsupportedModelError(
+                    f"{kind} `{value.name}` is bfloat16, which models for GPUs cannot have: make "
+                    "it float32, and let the model cast it"
+                )
 
 
 def _refuse_workspaces(program: Program) -> None:

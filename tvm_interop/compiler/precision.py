@@ -11,6 +11,7 @@ import numpy as np
 from ..artifact.manifest import Precision
 from ..errors import InputError
 from ..execution.instance import outputs_of
+from ..plain_data import is_float
 from ..plan.plan import Plan
 from ..scheduling.one_after_another import one_after_another
 from .cpu import CpuBackend
@@ -95,7 +96,7 @@ def _arrays(plan: Plan, inputs: Mapping[str, Any] | None) -> list[np.ndarray]:
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    if np.dtype(dtype).kind != "f":
+    if not is_float(dtype):
         return np.zeros(shape, dtype)
     return rng.uniform(-1, 1, shape).astype(dtype)
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from .._native.runtime import Port
 
 
+_DLPACK_UINT, _DLPACK_BFLOAT = 1, 4
+"""DLPack's codes of unsigned integers and of bfloat16."""
+
+
 class HostTensor(np.ndarray):
     """A NumPy array with the methods of a TVM tensor, for programs that do not import TVM."""
 
@@ -32,6 +36,12 @@ class HostTensor(np.ndarray):
     def copyto(self, target: Any) -> Any:
         """Copy this array into `target`, a TVM tensor or an array, and return `target`."""
         return copied_out(self.numpy(), target)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Return a capsule of the memory, also for bfloat16, which NumPy refuses to export."""
+        if self.dtype != "bfloat16":
+            return super().__dlpack__(**options)
+        return _retyped(self.view(np.uint16).__dlpack__(), _DLPACK_BFLOAT)
 
 
 def _array_of_tensor(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -150,6 +160,8 @@ def _new_tensor(array: np.ndarray) -> Any:
     from .cpu import as_tensor
 
     tensor = as_tensor(array)
+    if array.dtype == "bfloat16":
+        tensor = tensor._create_view(array.shape, "bfloat16")
     if not hasattr(type(tensor), "__array__"):
         # Without `__array__`, `np.asarray` silently makes an array whose only element is the
         # tensor object. The method is added to TVM's own class and not to a subclass, because TVM
@@ -166,12 +178,58 @@ def _array_over(value: Any, what: str) -> np.ndarray:
         if not hasattr(value, "__dlpack__"):
             return np.asarray(value)
         refuse_unresolved(value, what)
-        return np.from_dlpack(value)
+        return _array_of_bfloat16(value) if _is_bfloat16(value) else np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
             f"{what} cannot be read from a `{type(value).__name__}`: {first_line(error)}; give a "
             "NumPy array, or a tensor in the host's memory"
         ) from error
+
+
+def _is_bfloat16(value: Any) -> bool:
+    """Whether a tensor of another library has the type bfloat16."""
+    return str(getattr(value, "dtype", "")).endswith("bfloat16")  # PyTorch writes torch.bfloat16.
+
+
+class _Words:
+    """A tensor of bfloat16 as a tensor of uint16, which NumPy can read by DLPack."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        kind, number = self._tensor.__dlpack_device__()
+        return int(kind), int(number)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        del options  # Without options, the capsule has the form that `_retyped` expects.
+        return _retyped(self._tensor.__dlpack__(), _DLPACK_UINT)
+
+
+def _retyped(capsule: Any, code: int) -> Any:
+    """Change the type of the tensor in a DLPack capsule that nobody has read, and return it.
+
+    Parameters
+    ----------
+    capsule: a capsule without a version.
+    code: DLPack's code of the new type, which has as many bits as the old one.
+    """
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    # The capsule begins with DLPack's DLTensor, which has the type's code after the address (8
+    # bytes), the device (8 bytes) and the number of dimensions (4 bytes).
+    ctypes.c_uint8.from_address(pointer(capsule, b"dltensor") + 20).value = code
+    return capsule
+
+
+def _array_of_bfloat16(value: Any) -> np.ndarray:
+    """Return an array that shares the memory of a tensor of bfloat16.
+
+    NumPy refuses to read such a tensor itself.
+    """
+    import ml_dtypes
+
+    return np.from_dlpack(_Words(value)).view(ml_dtypes.bfloat16)
 
 
 def _tensor_over(out: Any) -> Any:

@@ -84,7 +84,7 @@ class RemoteInstance:
         ExecutionError: the server failed.
         """
         with answers():
-            self._tensor(value).copyfrom(np.ascontiguousarray(array))
+            self._tensor(value).copyfrom(_words(np.ascontiguousarray(array)))
 
     def read(self, value: int) -> np.ndarray:
         """Return the value with the number `value`, copied from the server.
@@ -95,7 +95,7 @@ class RemoteInstance:
         """
         with answers():
             array: np.ndarray = self._tensor(value).numpy()
-        return array
+        return array.view(self.plan.values[value].dtype)
 
     def replace(self, value: int, array: np.ndarray) -> None:
         """Copy `array` into a weight."""
@@ -138,6 +138,11 @@ class RemoteInstance:
                 RuntimeWarning,
                 stacklevel=4,
             )
+
+
+def _words(array: np.ndarray) -> np.ndarray:
+    """Return `array`; if it is of bfloat16, as uint16, in which form TVM's kernels take it."""
+    return array.view(np.uint16) if array.dtype == "bfloat16" else array
 
 
 def _plan_on_tvm_alone(artifact: Artifact) -> Plan:

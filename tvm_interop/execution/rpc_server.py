@@ -152,6 +152,11 @@ class ServedTensor(NamedTuple):
     offset: int = 0
 
 
+def _kernel_type(dtype: str) -> str:
+    """The type of a tensor for TVM's kernels, which take bfloat16 as integers of 16 bits."""
+    return "uint16" if dtype == "bfloat16" else dtype
+
+
 class ServedOperator(NamedTuple):
     """A kernel call of a program on a server.
 
@@ -234,7 +239,7 @@ class ServedProgram:
             "streams": streams,
             "threads": threads,
             "buffers": buffers,
-            "values": values,
+            "values": [value._replace(dtype=_kernel_type(value.dtype)) for value in values],
             "operators": operators,
         }
         self._program = self._function("remote.open")(json.dumps(described), path)

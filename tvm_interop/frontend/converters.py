@@ -18,6 +18,7 @@ from tvm import relax, te, tirx
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .activations import ACTIVATIONS
+from .bfloat16 import is_rounded, rounded
 from .blocks import import_dequantize, import_quantize
 from .classical import CLASSICAL
 from .col2im import import_col2im
@@ -135,6 +136,10 @@ def _dropout(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
 
 def _cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x = inputs[0]
+    if int(attrs["to"]) == onnx.TensorProto.BFLOAT16:
+        return rounded(bb, x)
+    if int(attrs["to"]) == onnx.TensorProto.FLOAT and is_rounded(bb, x):
+        return x
     is_computed = isinstance(x, relax.Var) and isinstance(x.ty, relax.TensorType)
     if int(attrs["to"]) != onnx.TensorProto.BOOL or not is_computed or not _is_float(x):
         return None

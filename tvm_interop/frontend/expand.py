@@ -68,9 +68,16 @@ def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     """Yield every node of the subgraphs of `node`, including nested subgraphs."""
+    for inner in inner_graphs(node):
+        yield from nodes_of(inner)
+
+
+def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the subgraphs of `node`, but not their own subgraphs."""
     for attribute in node.attribute:
-        for inner in (attribute.g, *attribute.graphs):
-            yield from nodes_of(inner)
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto:
@@ -110,7 +117,7 @@ def _with_difficult_nodes_settled(
     if not difficult:
         return model
     inferred = with_inferred_types(model).graph
-    for node, types, is_inner in _typed_nodes(model.graph, inferred, {}):
+    for node, types, is_inner in typed_nodes(model.graph, inferred, {}):
         if (node.domain, node.op_type) not in wanted or not (is_inner or "" in node.input):
             continue
         version = versions["" if node.domain == "ai.onnx" else node.domain]
@@ -158,7 +165,7 @@ def _is_of_opset(function: onnx.FunctionProto, version: int) -> bool:
     return True
 
 
-def _typed_nodes(
+def typed_nodes(
     graph: onnx.GraphProto,
     inferred: onnx.GraphProto,
     around: Mapping[str, onnx.TypeProto],
@@ -189,7 +196,7 @@ def _typed_nodes(
             if attribute.HasField("g"):
                 pairs.append((attribute.g, known.g))
             for inner, inner_known in pairs:
-                yield from _typed_nodes(inner, inner_known, types, is_inner=True)
+                yield from typed_nodes(inner, inner_known, types, is_inner=True)
 
 
 def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:

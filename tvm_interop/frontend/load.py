@@ -12,9 +12,12 @@ import onnx.inliner
 import tvm
 
 from ..errors import InputError, UnsupportedModelError
+from ..lowering.bfloat16_ports import BFLOAT16_OUTPUTS, names_in
+from ..lowering.names import OUTPUT_NAMES
 from ..lowering.static_shape import static_shape
 from ..models.external_weights import is_outside
 from ..models.source import read_for_import
+from .bfloat16_types import without_bfloat16
 from .bounds import all_within_bounds
 from .class_tables import with_tables
 from .expand import expand_functions
@@ -173,6 +176,7 @@ class OnnxModel:
         origin = origin if converted is None else converted.origin
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
+        model, self._bfloat16 = without_bfloat16(model, origin)
         model = with_tables(with_wider_weights(model), origin)
         model = rewritten(with_domain(model), {**RULES, **FUSED})
         # Infer the types of outputs before `expand_functions`, which may replace operators that
@@ -197,16 +201,22 @@ class OnnxModel:
             check_outputs(self._model.graph)
             _check(self._model, self._origin)
             self._is_checked = True
-        mod = import_graph(self._model, static, self._origin, self._path, seen)
+        mod = import_graph(self._model, static, self._origin, self._path, seen, self._bfloat16)
         check_results(self._model, static, _results_of(mod))
         return mod
 
 
 def _results_of(mod: tvm.IRModule) -> list[tuple[str, tuple[int, ...] | None]]:
     """Return the type and the shape of each output of `main`."""
-    result = mod["main"].body.body.ty
+    main = mod["main"]
+    result = main.body.body.ty
     each = result.fields if isinstance(result, tvm.relax.TupleType) else [result]
-    return [(str(ty.dtype), static_shape(ty)) for ty in each]
+    narrow = names_in(BFLOAT16_OUTPUTS, main.attrs)
+    types = [
+        "bfloat16" if str(name) in narrow else str(ty.dtype)
+        for name, ty in zip(main.attrs[OUTPUT_NAMES], each, strict=True)
+    ]
+    return [(dtype, static_shape(ty)) for dtype, ty in zip(types, each, strict=True)]
 
 
 def _check_text(message: Any, origin: str) -> None:

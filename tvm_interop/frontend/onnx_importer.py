@@ -21,9 +21,12 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from ..errors import UnsupportedModelError, first_line
+from ..lowering.bfloat16_ports import BFLOAT16_INPUTS, BFLOAT16_OUTPUTS
 from ..lowering.names import COUNTED_OUTPUTS, OUTPUT_NAMES, rename_bindings
 from ..lowering.static_shape import static_shape
 from ..models.external_weights import array_of, is_outside
+from .bfloat16 import from_bits, to_bits
+from .bfloat16_types import NO_PORTS, Bfloat16Ports
 from .bounds import within_bounds
 from .classical import is_classical
 from .constants import check_constants
@@ -57,6 +60,7 @@ def import_graph(
     origin: str,
     path: Path | None = None,
     seen: dict[str, tuple[int, ...]] | None = None,
+    bfloat16: Bfloat16Ports = NO_PORTS,
 ) -> tvm.IRModule:
     """Import `model`, which has been checked, with the input shapes in `shapes`.
 
@@ -65,9 +69,10 @@ def import_graph(
     seen: a dictionary in which the shapes of all tensors with a static shape are stored, by name.
     path: the path of the model's file; None if all weights are in `model`. Large weights may be in
         other files of the same folder.
+    bfloat16: the inputs and outputs that get the type bfloat16 although they are float32 here.
     """
     graph = model.graph
-    importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path)
+    importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path, bfloat16)
     try:
         # If TVM's importer fails, it prints all inputs of the node, including weights. Hide this
         # output.
@@ -81,6 +86,10 @@ def import_graph(
         raise UnsupportedModelError(f"TVM cannot import {origin}: {first_line(err)}") from err
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
     main = main.with_attr(OUTPUT_NAMES, [*(v.name for v in graph.output), *importer.count_names])
+    if bfloat16.inputs:
+        main = main.with_attr(BFLOAT16_INPUTS, sorted(bfloat16.inputs))
+    if bfloat16.outputs:
+        main = main.with_attr(BFLOAT16_OUTPUTS, sorted(bfloat16.outputs))
     if importer.counted:
         main = main.with_attr(COUNTED_OUTPUTS, importer.counted)
     mod.update_func(mod.get_global_var("main"), main)
@@ -162,8 +171,12 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     _nodes: dict[str, Any]  # The expression for each tensor of the graph, by its name.
 
-    def __init__(self, shapes: dict[str, list[int]], path: Path | None) -> None:
-        super().__init__(shapes, None, sanitize=False)
+    def __init__(
+        self, shapes: dict[str, list[int]], path: Path | None, bfloat16: Bfloat16Ports
+    ) -> None:
+        # In Relax, inputs of bfloat16 are the bits of their numbers.
+        super().__init__(shapes, dict.fromkeys(bfloat16.inputs, "uint16"), sanitize=False)
+        self._bfloat16 = bfloat16
         self._names: dict[relax.Var, str] = {}
         self._path = path
         self._turned: frozenset[str] = frozenset()
@@ -182,8 +195,14 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         """
         names = [value.name for value in graph.output]
         values = self._parts.outputs(self.bb, [self._nodes[name] for name in names])
-        self._nodes.update(zip(names, values, strict=True))
         counts, triples = self._parts.counted.outputs(values)
+        values = [
+            self._named(to_bits(self.bb, value), f"{name}/to_bfloat16")
+            if name in self._bfloat16.outputs
+            else value
+            for name, value in zip(names, values, strict=True)
+        ]
+        self._nodes.update(zip(names, values, strict=True))
         for i, count in enumerate(counts):
             name = f"{names[next(t[0] for t in triples if t[2] == len(names) + i)]}_count"
             while name in self._nodes:
@@ -192,6 +211,17 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             graph.output.append(onnx.ValueInfoProto(name=name))
             self.count_names.append(name)
         self.counted = [list(triple) for triple in triples]
+
+    def _widen_inputs(self) -> None:
+        for name in sorted(self._bfloat16.inputs):
+            wide = from_bits(self.bb, self._nodes[name])
+            self._nodes[name] = self._named(wide, f"{name}/from_bfloat16")
+
+    def _named(self, result: Any, name: str) -> relax.Var:
+        """Bind a conversion of an input or output to a variable, and record its name."""
+        var = self.bb.emit(result, name)
+        self._names[var] = name
+        return var
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of each tensor whose shape is static, by name.
@@ -247,6 +277,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             # Old models name the mask of a dropout as an output, but never read it.
             if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
                 del node.output[1:]
+        if isinstance(graph, _WithCounts):
+            self._widen_inputs()
         # This package replaces control flow itself, because TVM's importer would keep an `If`
         # unchanged and does not support loops.
         for is_control_flow, nodes in itertools.groupby(

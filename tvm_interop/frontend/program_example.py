@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from ..errors import first_line
@@ -122,7 +123,10 @@ def _array(value: Any) -> np.ndarray:
 
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
-    return np.asarray(value.detach().cpu().resolve_conj().resolve_neg().numpy())
+    value = value.detach().cpu().resolve_conj().resolve_neg()
+    if value.dtype == torch.bfloat16:  # NumPy itself lacks this type.
+        return np.asarray(value.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+    return np.asarray(value.numpy())
 
 
 def _eps(program: Any) -> float:

@@ -231,7 +231,7 @@ def _converted(program: Any, origin: str) -> Any:
         ) from err
     _check_state(result.exported_program, origin)
     _add_lost_constants(result.model.graph)
-    total = sum(t.const_value.nbytes for t in result.model.graph.initializers.values())
+    total = sum(map(_imported_bytes, result.model.graph.initializers.values()))
     if total <= _MOST_BYTES:
         model = result.model_proto
         _finish(model, program, sizes)
@@ -243,6 +243,12 @@ def _converted(program: Any, origin: str) -> Any:
     _finish(model, program, sizes)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     return folder / "model.onnx"
+
+
+def _imported_bytes(weight: Any) -> int:
+    """Return the bytes of a weight after the import, which widens bfloat16 to float32."""
+    values = weight.const_value
+    return int(values.nbytes) * (2 if values.dtype.name == "BFLOAT16" else 1)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from ..errors import UnsupportedModelError
 from ..kernels.flops import kernel_flops
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program, Value
+from .bfloat16_ports import BFLOAT16_INPUTS, BFLOAT16_OUTPUTS, names_in
 from .fuse_and_name import LIBRARY_OPS
 from .groups import REFUSED
 from .names import OUTPUT_NAMES, UniqueNames, bindings_of, is_meaningful
@@ -69,6 +70,8 @@ class _Extractor:
         self._library_ops = _library_ops(func, LIBRARY_OPS)
         self._refused = _library_ops(func, REFUSED)
         self._narrow = _narrow_units(func)
+        self._bfloat16_inputs = names_in(BFLOAT16_INPUTS, func.attrs)
+        self._bfloat16_outputs = names_in(BFLOAT16_OUTPUTS, func.attrs)
         params = {param.name for param in func.params}
         self._operator_names = UniqueNames()
         # Inputs and outputs keep their names. Other values with the same name get a suffix.
@@ -78,6 +81,8 @@ class _Extractor:
         inputs = []
         for param in self._func.params:
             inputs.append(self._add_value(param.name, param.ty, param.name))
+            if param.name in self._bfloat16_inputs:
+                self._make_bfloat16(inputs[-1])
             self._env[param] = inputs[-1]
         for binding in bindings_of(self._func):
             self._env[binding.var] = self._visit(binding)
@@ -154,7 +159,7 @@ class _Extractor:
                 what = f"is or reads an empty tensor of shape {shape}"
                 _refuse(where, what, "give every input a size above 0")
         if var.name in self._narrow:
-            self._values[outputs[0]] = replace(self._values[outputs[0]], dtype="bfloat16")
+            self._make_bfloat16(outputs[0])
         if len(self._kernels[kernel].params) != len(inputs) + len(outputs):
             _refuse(where, f"gives kernel `{kernel}` a wrong number of arguments", "lower it anew")
         description = self._library_ops.get(var.name)
@@ -216,6 +221,10 @@ class _Extractor:
         self._values.append(Value(str(name), *_static(ty, where)))
         return len(self._values) - 1
 
+    def _make_bfloat16(self, value: int) -> None:
+        """Give a value the type bfloat16; in Relax its type is uint16."""
+        self._values[value] = replace(self._values[value], dtype="bfloat16")
+
     def _root(self, value: int) -> int:
         alias_of = self._values[value].alias_of
         return value if alias_of is None else alias_of
@@ -239,6 +248,8 @@ class _Extractor:
         outputs = []
         for result, name in zip(results, self._output_names, strict=True):
             outputs.append(self._named_output(result, name, fixed))
+            if name in self._bfloat16_outputs:
+                self._make_bfloat16(outputs[-1])
             fixed.add(outputs[-1])
         return tuple(outputs)
 

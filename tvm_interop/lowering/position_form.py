@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..kernels.expressions import uses
+from .bfloat16_ports import conversion_of
 from .kernel_stores import Store, UnprovenError, loop_variable, with_values
 
 Layout: TypeAlias = "tuple[int, ...]"
@@ -223,6 +224,12 @@ class _Reader:
             if self._known.places.get(node.source, 0):
                 raise UnprovenError("computes with indices that grow with the length")
             return ("load", name, *self._place(node.source, node.indices), dtype)
+        converted = conversion_of(node)
+        if converted is not None:
+            tree = self._tree(converted.operand)
+            for target in converted.types:
+                tree = ("cast", tree, target)
+            return tree
         if isinstance(node, tirx.Select):
             return self._select(node.condition, node.true_value, node.false_value, dtype)
         if isinstance(node, tirx.Cast):

@@ -11,6 +11,7 @@ import numpy as np
 from .._native.operators import BoundOperator
 from ..execution.instance import Clock
 from ..execution.kernels import Kernels
+from ..plain_data import is_float
 from ..program.host_memory import aligned_copy, aligned_empty
 from ..program.program import Program
 from ..program.storage import stored_shape
@@ -178,7 +179,7 @@ class StageOperators:
         described = self._program.values[value]
         array = aligned_empty(stored_shape(described.shape, described.layout), described.dtype)
         # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite nor NaN.
-        if not is_computed and _is_float(array.dtype):
+        if not is_computed and is_float(array.dtype):
             # Each tensor begins at another place in `self._random`. If two tensors were equal, an
             # operator that subtracts them would compute only zeros.
             first = _STEP * value % _RANDOM
@@ -212,7 +213,3 @@ def _fill(array: np.ndarray, numbers: np.ndarray) -> None:
     end = flat.size // numbers.size * numbers.size
     flat[:end].reshape(-1, numbers.size)[...] = numbers
     flat[end:] = numbers[: flat.size - end]
-
-
-def _is_float(dtype: np.dtype) -> bool:
-    return dtype.kind == "f" or dtype == np.dtype("bfloat16")

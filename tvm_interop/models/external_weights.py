@@ -19,7 +19,7 @@ from ..errors import UnsupportedModelError
 from .weights_in_place import read_without
 
 _LARGE_BYTES = 2**20
-_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 """Data types of large weights that stay in their files until `array_of` reads them. Weights of
 other types are read with the model, because the importer may need their values, such as the sizes
 for a reshape."""
@@ -28,9 +28,11 @@ _WHOLE_BYTES = (
     *_FLOATS,
     *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
     *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
-    *(TensorProto.BOOL, TensorProto.BFLOAT16),
+    TensorProto.BOOL,
 )
 """Data types of which each value takes a whole number of bytes."""
+_STORED_TYPE = "tvm_interop.stored_type"
+"""The key of the type that a weight has in its file, if it is not the type of the weight."""
 
 
 def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
@@ -99,6 +101,21 @@ def is_outside(tensor: onnx.TensorProto) -> bool:
     return bool(tensor.data_location == TensorProto.EXTERNAL)
 
 
+def widen_outside(tensor: onnx.TensorProto) -> None:
+    """Give a weight of bfloat16 the type float32; its values in the other file stay bfloat16."""
+    tensor.external_data.add(key=_STORED_TYPE, value=str(tensor.data_type))
+    tensor.data_type = TensorProto.FLOAT
+
+
+def _stored_dtype(tensor: onnx.TensorProto) -> np.dtype:
+    """The type that the values of a weight have in their file."""
+    told = (entry.value for entry in tensor.external_data if entry.key == _STORED_TYPE)
+    is_narrow = next(told, None) == str(TensorProto.BFLOAT16)
+    kind = TensorProto.BFLOAT16 if is_narrow else tensor.data_type
+    dtype: np.dtype = helper.tensor_dtype_to_np_dtype(kind)
+    return dtype
+
+
 def array_of(tensor: onnx.TensorProto, model: Path) -> np.ndarray:
     """Read the values of a weight that is in another file.
 
@@ -112,10 +129,11 @@ def array_of(tensor: onnx.TensorProto, model: Path) -> np.ndarray:
         The file of the weight is missing, or is too short.
     """
     path, offset = _place_of(tensor, model)
-    shape, dtype = tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    shape, stored = tuple(tensor.dims), _stored_dtype(tensor)
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     try:
-        flat = np.fromfile(path, dtype.newbyteorder("<"), math.prod(shape), offset=offset)
-        return flat.reshape(shape)
+        flat = np.fromfile(path, stored.newbyteorder("<"), math.prod(shape), offset=offset)
+        return flat.reshape(shape).astype(dtype, copy=False)
     except (OSError, ValueError) as error:
         raise _unreadable(tensor, model, str(error)) from error
 
@@ -125,8 +143,7 @@ def _is_large(tensor: onnx.TensorProto) -> bool:
 
 
 def _nbytes_of(tensor: onnx.TensorProto) -> int:
-    itemsize = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return int(math.prod(tensor.dims) * itemsize)
+    return int(math.prod(tensor.dims) * _stored_dtype(tensor).itemsize)
 
 
 def _place_of(tensor: onnx.TensorProto, model: Path) -> tuple[Path, int]:

@@ -5,7 +5,7 @@ DTYPES = frozenset(
     ["bool", "bfloat16", "float16", "float32", "float64"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
-"""Types of tensors, as NumPy spells them. Inputs and outputs of a model cannot be `bfloat16`."""
+"""Types of tensors, as NumPy spells them. NumPy knows `bfloat16` once `ml_dtypes` is imported."""
 
 MAX_OPERATORS = 2**20
 MAX_STREAMS = 2**12

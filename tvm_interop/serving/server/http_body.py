@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ...errors import InputError, TooLargeError, cut
-from ...plain_data import LARGEST, is_whole
+from ...plain_data import LARGEST, is_float, is_whole
 from .any_model import VERSION
 from .protocol import (
     LONGEST_NAME,
@@ -158,7 +158,7 @@ class InferBody:
                 tensors.append(array.tobytes())
                 told["parameters"] = {"binary_data_size": len(tensors[-1])}
             else:
-                if array.dtype.kind == "f" and not np.isfinite(array).all():
+                if is_float(array.dtype) and not np.isfinite(array).all():
                     raise InputError(
                         f"output `{spec.name}` holds infinities or NaN, which JSON cannot express; "
                         "ask for it as binary data"

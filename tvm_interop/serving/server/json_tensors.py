@@ -60,6 +60,9 @@ def read_numbers(
         The lists are nested unevenly, the number of values is not `count`, or a value is not of the
         type.
     """
+    if dtype == "bfloat16":  # Numbers are first rounded to float32, as `Cast` of ONNX does.
+        wide = read_numbers(name, datatype, np.dtype(np.float32), count, data)
+        return _finite(name, datatype, wide.astype(dtype))
     text = bytes(data)
     listed = _product(text.translate(None, _NOT_BRACKETS))
     if listed is None:
@@ -123,9 +126,13 @@ def _decoded(name: str, datatype: str, dtype: np.dtype[Any], text: bytes) -> np.
         raise InputError(f"the data of input `{name}` are not numbers of type {datatype}") from None
     with np.errstate(over="ignore"):
         made = checked(name, datatype, dtype, numbers)
-    if dtype.kind == "f" and not np.isfinite(made).all():
+    return _finite(name, datatype, made) if dtype.kind == "f" else made
+
+
+def _finite(name: str, datatype: str, numbers: np.ndarray) -> np.ndarray:
+    if not np.isfinite(numbers).all():
         raise _out_of_range(name, datatype)
-    return made
+    return numbers
 
 
 def _out_of_range(name: str, datatype: str) -> InputError:

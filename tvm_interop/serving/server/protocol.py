@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes  # noqa: F401  The import makes `bfloat16` known to NumPy.
 import msgspec
 import numpy as np
 
@@ -35,6 +36,7 @@ _DTYPES = {
     "FP16": "float16",
     "FP32": "float32",
     "FP64": "float64",
+    "BF16": "bfloat16",
 }
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 

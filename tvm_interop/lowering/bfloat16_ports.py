@@ -1,0 +1,101 @@
+"""The inputs and outputs of a model that are bfloat16.
+
+TVM supports bfloat16 only in part, so in Relax such an input or output has the type uint16, and
+holds the 16 bits of each number. The first operator of an input widens it to float32, and the last
+operator of an output rounds it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tvm_ffi
+from tvm import ir, tirx
+
+BFLOAT16_INPUTS = "tvm_interop.bfloat16_inputs"
+"""Attribute of `main`: the names of its parameters of uint16 that hold numbers of bfloat16."""
+
+BFLOAT16_OUTPUTS = "tvm_interop.bfloat16_outputs"
+"""Attribute of `main`: the names of its outputs of uint16 that hold numbers of bfloat16."""
+
+
+def widened(word: Any) -> Any:
+    """The float32 number whose upper 16 bits are the bfloat16 number `word`."""
+    return tirx.reinterpret("float32", word.astype("uint32") << tirx.const(16, "uint32"))
+
+
+def nearest(x: Any) -> Any:
+    """The bits of the float32 number that is the bfloat16 number nearest to `x`, as a uint32.
+
+    Ties go to even. A NaN becomes the quiet NaN of its sign, as in ONNX's reference.
+    """
+    bits = tirx.reinterpret("uint32", x)
+    one, sixteen = tirx.const(1, "uint32"), tirx.const(16, "uint32")
+    is_odd = (bits >> sixteen) & one
+    rounded = (bits + tirx.const(0x7FFF, "uint32") + is_odd) & tirx.const(0xFFFF0000, "uint32")
+    quiet = (bits & tirx.const(0x80000000, "uint32")) | tirx.const(0x7FC00000, "uint32")
+    magnitude = bits & tirx.const(0x7FFFFFFF, "uint32")
+    # TVM would write a `>` as this comparison, and `conversion_of` compares expressions.
+    is_nan = tirx.LT(tirx.const(0x7F800000, "uint32"), magnitude)
+    return tirx.Select(is_nan, quiet, rounded)
+
+
+def word_of(rounded_bits: Any) -> Any:
+    """The 16 bits of the bfloat16 number whose bits as a float32 number are `rounded_bits`."""
+    return (rounded_bits >> tirx.const(16, "uint32")).astype("uint16")
+
+
+class Conversion(NamedTuple):
+    """A conversion between float32 and bfloat16 that an expression of a kernel computes.
+
+    Attributes
+    ----------
+    operand: the number that is converted, which may be the 16 bits of a bfloat16 number.
+    types: the types that the number is converted to, one after the other.
+    """
+
+    operand: Any
+    types: tuple[str, ...]
+
+
+def conversion_of(node: Any) -> Conversion | None:
+    """The conversion that `node` computes, written by the functions above; None if it is none."""
+    is_number, is_word = _is_reinterpreted(node, "float32"), isinstance(node, tirx.Cast)
+    if not is_number and not (is_word and str(node.ty.dtype) == "uint16"):
+        return None
+    for x in _read_as_bits(node):
+        if is_word and _equal(node, word_of(nearest(x))):
+            return Conversion(x, ("bfloat16",))
+        if is_number and _equal(node, tirx.reinterpret("float32", nearest(x))):
+            return Conversion(x, ("bfloat16", "float32"))
+    shifted = node.args[0] if is_number else None
+    if isinstance(shifted, tirx.LShift) and isinstance(shifted.a, tirx.Cast):
+        word = shifted.a.value
+        if str(word.ty.dtype) == "uint16" and _equal(node, widened(word)):
+            return Conversion(word, ("float32",))
+    return None
+
+
+def _read_as_bits(node: Any) -> list[Any]:
+    """The numbers whose bits an expression reads as a uint32."""
+    found: list[Any] = []
+
+    def add(call: Any) -> None:
+        found.extend(call.args if _is_reinterpreted(call, "uint32") else [])
+
+    tvm_ffi.structural_walk(node, (ir.Call, add))
+    return found
+
+
+def _is_reinterpreted(node: Any, dtype: str) -> bool:
+    is_call = isinstance(node, ir.Call) and isinstance(node.op, ir.Op)
+    return is_call and node.op.name == "tirx.reinterpret" and str(node.ty.dtype) == dtype
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(tvm_ffi.structural_equal(one, other))
+
+
+def names_in(attribute: str, attrs: Any) -> frozenset[str]:
+    """The names in an attribute of `main`; none if `main` lacks the attribute."""
+    return frozenset(map(str, attrs[attribute] if attrs and attribute in attrs else ()))

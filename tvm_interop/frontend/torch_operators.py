@@ -15,7 +15,14 @@ from onnx import TensorProto, numpy_helper
 from onnxscript import opset18 as op
 
 from ..errors import UnsupportedModelError
-from . import torch_algebra, torch_floats, torch_orders, torch_scatters, torch_special
+from . import (
+    torch_algebra,
+    torch_experts,
+    torch_floats,
+    torch_orders,
+    torch_scatters,
+    torch_special,
+)
 from .torch_booleans import as_given, as_numbers
 from .torch_shapes import fixed_sizes, ints
 
@@ -41,6 +48,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
     return {
         **resized,
         **_windows(),
+        torch_experts.define(): torch_experts.grouped_product,
         aten._adaptive_avg_pool3d.default: partial(_in_cells, op.ReduceMean),
         aten._cdist_forward.default: _cdist,
         aten._linalg_slogdet.default: torch_algebra.sign_and_log_of_determinant,

@@ -122,6 +122,22 @@ class CountedTensors:
         self._most[least] = most
         return least
 
+    def total(self, bb: relax.BlockBuilder, *counts: Any) -> Any:
+        """Return the sum of counts and integers; the same variable for the same counts."""
+        number = sum(each for each in counts if isinstance(each, int))
+        total, most = None, 0
+        for count in (*(each for each in counts if not isinstance(each, int)), number):
+            if isinstance(count, int) and (count == 0 or total is None):
+                total = count if total is None else total
+                continue
+            most += count if isinstance(count, int) else self._most[count]
+            if total is not None:
+                count = self.derived(bb, "sum", relax.op.add, total, count)
+            total = count
+        if not isinstance(total, int):
+            self._most[total] = min(most, self._most.get(total, most))
+        return total
+
     def positions_of(self, bb: relax.BlockBuilder, mask: Any) -> tuple[relax.Var, relax.Var]:
         """Return `true_positions` of a mask; the same variables whenever the mask is the same."""
         if mask not in self._positions:

@@ -77,7 +77,15 @@ class CountedSizes:
             return None
         if op_type in ("Min", "ReduceMin"):
             return self._least(bb, op_type, given, attrs)
-        return rule(given, attrs)
+        return self._total(bb, given) if op_type == "Add" else rule(given, attrs)
+
+    def _total(self, bb: relax.BlockBuilder, given: Any) -> Numbers | None:
+        """The sum of counts and constants."""
+        if any(numbers.size != 1 for numbers in given):
+            return None
+        made = np.empty(max((numbers.shape for numbers in given), key=len), object)
+        made.fill(self._tensors.total(bb, *(numbers.item() for numbers in given)))
+        return made
 
     def _least(
         self, bb: relax.BlockBuilder, op_type: str, given: Any, attrs: Mapping[str, Any]
@@ -140,6 +148,7 @@ def _same(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
 
 
 _RULES: Mapping[str, Callable[[Any, Mapping[str, Any]], Numbers | None]] = {
+    "Add": _same,
     "Cast": _same,
     "Concat": _joined,
     "Gather": _gathered,

@@ -156,6 +156,11 @@ def test_tensors_without_dimensions() -> None:
     )  # fmt: skip
 
 
+def test_only_dimensions_of_size_1_are_squeezed() -> None:
+    x = torch.randn(3, 1, 4)
+    _check(lambda x: [x.squeeze(0), x.squeeze(1), x.squeeze((0, -2)), x.sum().squeeze(0)], x)
+
+
 def test_sign_of_nan_is_zero() -> None:
     _check(lambda x: (x.sign(), (x > 0).sign()), torch.tensor([_NAN, 2.0, 0.0, -3.0]))
 

@@ -98,6 +98,8 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.searchsorted.Tensor: torch_orders.search_sorted,
         aten.sign.default: _sign,
         aten.sort.stable: torch_orders.sort,
+        aten.squeeze.dim: _squeezed,
+        aten.squeeze.dims: _squeezed,
         aten.topk.default: torch_orders.top_k,
         prims.bessel_i0.default: partial(torch_special.bessel, 0, False),
         prims.bessel_i0e.default: partial(torch_special.bessel, 0, True),
@@ -201,6 +203,13 @@ def _copied(x: Any, source: Any, non_blocking: bool = False) -> Any:
     result = op.CastLike(source, x)
     is_same = tuple(source.shape) == tuple(x.shape)
     return result if is_same else op.Expand(result, op.Shape(x))
+
+
+def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:
+    """Convert `squeeze`. PyTorch leaves dimensions as they are whose size is not 1."""
+    given = [dims] if isinstance(dims, int) else list(dims)
+    axes = [axis for axis in given if len(x.shape) and x.shape[axis] == 1]
+    return op.Squeeze(x, ints(*axes)) if axes else op.Identity(x)
 
 
 def _sign(x: Any) -> Any:

@@ -161,6 +161,15 @@ def test_only_dimensions_of_size_1_are_squeezed() -> None:
     _check(lambda x: [x.squeeze(0), x.squeeze(1), x.squeeze((0, -2)), x.sum().squeeze(0)], x)
 
 
+def test_integers_are_taken_from_floats() -> None:
+    x = torch.tensor([1, 0, -3, 7])
+
+    def computed_of(x: torch.Tensor) -> list[torch.Tensor]:
+        return [(1.0 - x) * -1e4, 1 - x, torch.rsub(x, 2.5, alpha=2), 1.5 - x.int()]
+
+    _check(computed_of, x)
+
+
 def test_sign_of_nan_is_zero() -> None:
     _check(lambda x: (x.sign(), (x > 0).sign()), torch.tensor([_NAN, 2.0, 0.0, -3.0]))
 

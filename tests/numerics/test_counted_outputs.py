@@ -256,6 +256,19 @@ _USES = {
         " p = Concat <axis = 1> (u, v)  c = Gather <axis = 1> (rows, none)"
         ' z = ScatterND <reduction = "mul"> (y, p, c)',
     ),
+    "elements of a mask that are written": (
+        "float[a] z",
+        "c = Gather <axis = 1> (rows, none)  m = Greater(c, zero)  n = NonZero(m)"
+        " t = Transpose <perm = [1, 0]> (n)  r = Reshape(m, flat)  i = Cast <to = 7> (r)"
+        " k = ReduceSum <keepdims = 1> (i)  v = Constant <value = float[1] {5}> ()"
+        " e = Expand(v, k)  z = ScatterND(c, t, e)",
+    ),
+    "counted rows that are written from the end": (
+        "float[a, 4] z",
+        "n = NonZero(column)  i = Squeeze(n, first)  h = Sub(index, index)  f = Add(h, flat)"
+        " u = Unsqueeze(f, second)  d = Sub(rows, rows)  o = Exp(d)"
+        " z = ScatterND(rows, u, o)",
+    ),
     "a constant for each row and for all": (
         "int64[a] z",
         "all = Concat <axis = 0> (rows, y)  c = Gather <axis = 1> (all, none)"
@@ -336,7 +349,8 @@ _REFUSED = {
     " l = Reshape(column, s)  z = NonMaxSuppression(b, l, three)",
     "written rows of another count": "m = Less(column, zero)  n = NonZero(m)"
     " t = Transpose <perm = [1, 0]> (n)  z = ScatterND(y, t, rows)",
-    "rows written to counted rows": "u = Unsqueeze(index, second)  z = ScatterND(rows, u, rows)",
+    "elements written to counted rows": "u = Unsqueeze(index, second)"
+    " s = Shape(rows)  e = Expand(u, s)  z = ScatterElements <axis = 0> (rows, e, rows)",
     "more columns than there are": "t = Transpose <perm = [1, 0]> (rows)"
     " d = Slice(y, first, second, second)  h = Transpose <perm = [1, 0]> (d)"
     " i = Slice(h, first, three, second)  v = Slice(t, first, second, first)"

@@ -78,6 +78,7 @@ class CountedTensors:
         self._counts: dict[tuple[Any, ...], relax.Var] = {}
         self._positions: dict[relax.Var, tuple[relax.Var, relax.Var]] = {}
         self._most: dict[relax.Var, int] = {}
+        self._true: dict[relax.Var, relax.Var] = {}
 
     def __contains__(self, value: Any) -> bool:
         return isinstance(value, relax.Var) and value in self._counted
@@ -165,6 +166,10 @@ class CountedTensors:
             self._counts[key] = bb.emit(make(*terms))
         return self._counts[key]
 
+    def true_count(self, mask: Any) -> relax.Var | None:
+        """Return how many elements of a mask are true, if a `NonZero` of it was imported."""
+        return self._true.get(mask) if isinstance(mask, relax.Var) else None
+
     def places(self, bb: relax.BlockBuilder, x: Any, origin: str) -> relax.Var:
         """Return the result of a `NonZero`: a row for each dimension, a column for each element."""
         counted = self.of(x)
@@ -176,6 +181,8 @@ class CountedTensors:
         if counted is not None or str(whole.ty.dtype) != "bool":
             mask = self._mask(bb, x, whole, counted)
         found, count = self.positions_of(bb, mask)
+        if str(whole.ty.dtype) == "bool" and isinstance(x, relax.Var):
+            self._true[x] = count
         strides = [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
         rows: list[relax.Var] = []
         for stride, size in zip(strides, shape, strict=True):

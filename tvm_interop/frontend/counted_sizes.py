@@ -26,6 +26,7 @@ class CountedSizes:
     def __init__(self, tensors: CountedTensors) -> None:
         self._tensors = tensors
         self._known: dict[relax.Var, Numbers] = {}
+        self._marks: dict[relax.Var, relax.Var] = {}
 
     def of(self, value: Any) -> Numbers | None:
         """Return the numbers of a tensor of sizes or of a constant; None for other tensors."""
@@ -51,7 +52,7 @@ class CountedSizes:
         """
         numbers = self._numbers(bb, node)
         if numbers is None:
-            return result
+            return self._marked(bb, node, result)
         result = bb.normalize(result)
         if not any(isinstance(each, relax.Var) for each in numbers.ravel()):
             dtype = str(result.ty.dtype)
@@ -59,6 +60,24 @@ class CountedSizes:
         variable = bb.emit(result)
         self._known[variable] = numbers
         return variable
+
+    def _marked(self, bb: relax.BlockBuilder, node: ImportedNode, result: Any) -> Any:
+        """Remember that `result` has the elements of a mask of which a `NonZero` is known.
+
+        PyTorch takes the number of places from such a tensor, by `ReduceSum`.
+        """
+        mask = self._mask_of(node.inputs[0]) if node.op_type in ("Cast", "Reshape") else None
+        if mask is None:
+            return result
+        variable = result if isinstance(result, relax.Var) else bb.emit(bb.normalize(result))
+        self._marks[variable] = mask
+        return variable
+
+    def _mask_of(self, value: Any) -> relax.Var | None:
+        if not isinstance(value, relax.Var):
+            return None
+        mask = self._marks.get(value, value)
+        return mask if self._tensors.true_count(mask) is not None else None
 
     def _numbers(self, bb: relax.BlockBuilder, node: ImportedNode) -> Numbers | None:
         op_type, inputs, attrs = node.op_type, node.inputs, node.attrs
@@ -69,6 +88,8 @@ class CountedSizes:
             sizes = np.array([*counted.shape, None], object)[:-1]
             sizes[counted.axis] = counted.count
             return sizes[slice(attrs.get("start"), attrs.get("end"))]
+        if op_type == "ReduceSum" and len(inputs) == 1 and "axes" not in attrs:
+            return self._true_count(inputs[0], attrs)
         rule = _RULES.get(op_type)
         if rule is None or not any(value in self._known for value in inputs if _is_var(value)):
             return None
@@ -78,6 +99,14 @@ class CountedSizes:
         if op_type in ("Min", "ReduceMin"):
             return self._least(bb, op_type, given, attrs)
         return self._total(bb, given) if op_type == "Add" else rule(given, attrs)
+
+    def _true_count(self, value: Any, attrs: Mapping[str, Any]) -> Numbers | None:
+        mask = self._mask_of(value)
+        if mask is None or "int" not in str(value.ty.dtype) or attrs.get("noop_with_empty_axes"):
+            return None
+        made = np.empty((1,) * int(value.ty.ndim) if attrs.get("keepdims", 1) else (), object)
+        made.fill(self._tensors.true_count(mask))
+        return made
 
     def _total(self, bb: relax.BlockBuilder, given: Any) -> Numbers | None:
         """The sum of counts and constants."""

@@ -445,3 +445,15 @@ def test_attention_with_a_mask_that_is_computed_from_weights() -> None:
     x, network = torch.randn(1, 4, 6), Attention().eval()
     (got,) = computed(torch.export.export(network, (x,)), {"x": x.numpy()}, time_budget=0)
     np.testing.assert_allclose(got, network(x).detach().numpy(), 1e-4, 1e-5)
+
+
+def test_rows_of_attention_without_keys_are_zeros() -> None:
+    """Rows of padding on the left of a causal decoder may read no key."""
+    x = torch.randn(1, 2, 5, 8)
+    mask = torch.tensor([False, False, True, True, True]) & torch.ones(5, 5).tril().bool()
+
+    def attended(x: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.nn.functional.scaled_dot_product_attention(x, x, x, mask[None, None])]
+
+    assert not attended(x, mask)[0][0, 0, 0].any()
+    _check(attended, x, mask)

@@ -17,6 +17,7 @@ from onnxscript import opset18 as op
 from ..errors import UnsupportedModelError
 from . import (
     torch_algebra,
+    torch_attention,
     torch_experts,
     torch_floats,
     torch_orders,
@@ -94,6 +95,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.scatter.value_reduce: torch_scatters.scatter_with,
         aten.scatter_add.default: torch_scatters.scatter_add,
         aten.scatter_reduce.two: torch_scatters.scatter_reduced,
+        aten.scaled_dot_product_attention.default: torch_attention.attention,
         aten.searchsorted.Scalar: torch_orders.search_sorted,
         aten.searchsorted.Tensor: torch_orders.search_sorted,
         aten.sign.default: _sign,

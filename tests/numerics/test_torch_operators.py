@@ -447,13 +447,16 @@ def test_attention_with_a_mask_that_is_computed_from_weights() -> None:
     np.testing.assert_allclose(got, network(x).detach().numpy(), 1e-4, 1e-5)
 
 
-def test_rows_of_attention_without_keys_are_zeros() -> None:
+@pytest.mark.parametrize("is_bool", [True, False])
+def test_rows_of_attention_without_keys_are_zeros(is_bool: bool) -> None:
     """Rows of padding on the left of a causal decoder may read no key."""
     x = torch.randn(1, 2, 5, 8)
-    mask = torch.tensor([False, False, True, True, True]) & torch.ones(5, 5).tril().bool()
+    mask = (torch.tensor([0, 0, 1, 1, 1]).bool() & torch.ones(5, 5).tril().bool())[None, None]
+    if not is_bool:
+        mask = torch.zeros(1, 1, 5, 5).masked_fill(~mask, -torch.inf)
 
     def attended(x: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
-        return [torch.nn.functional.scaled_dot_product_attention(x, x, x, mask[None, None])]
+        return [torch.nn.functional.scaled_dot_product_attention(x, x, x, mask)]
 
     assert not attended(x, mask)[0][0, 0, 0].any()
     _check(attended, x, mask)

@@ -37,7 +37,7 @@ _ANTIALIASED: Mapping[str, Any] = {"antialias": 1, "cubic_coeff_a": -0.5, "exclu
 
 def translations() -> Mapping[Any, Callable[..., Any]]:
     """Return the conversions by PyTorch's operator, for `custom_translation_table`."""
-    aten, prims = torch.ops.aten, torch.ops.prims
+    aten = torch.ops.aten
     resized = {
         aten.upsample_linear1d.vec: partial(_resized, "linear"),
         aten.upsample_bilinear2d.vec: partial(_resized, "linear"),
@@ -49,6 +49,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
     return {
         **resized,
         **_windows(),
+        **_primitives(),
         torch_experts.define(): torch_experts.grouped_product,
         aten._adaptive_avg_pool3d.default: partial(_in_cells, op.ReduceMean),
         aten._cdist_forward.default: _cdist,
@@ -103,6 +104,13 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.squeeze.dim: _squeezed,
         aten.squeeze.dims: _squeezed,
         aten.topk.default: torch_orders.top_k,
+    }
+
+
+def _primitives() -> dict[Any, Callable[..., Any]]:
+    """Return the conversions of the operators into which PyTorch decomposes others."""
+    prims = torch.ops.prims
+    return {
         prims.bessel_i0.default: partial(torch_special.bessel, 0, False),
         prims.bessel_i0e.default: partial(torch_special.bessel, 0, True),
         prims.bessel_i1.default: partial(torch_special.bessel, 1, False),

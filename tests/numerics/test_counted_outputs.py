@@ -230,6 +230,52 @@ _USES = {
         "one = Constant <value = int64 {1}> ()  d = Add(index, one)  z = Div(index, d)"
         " w = Mod(d, d)",
     ),
+    "rows that are added up": (
+        "float[8, 4] z",
+        "h = Div(index, second)  u = Unsqueeze(h, second)  s = Shape(rows)  e = Expand(u, s)"
+        ' z = ScatterElements <axis = 0, reduction = "add"> (y, e, rows)',
+    ),
+    "rows that are added up in pairs": (
+        "float[8, 4] z",
+        "two = Constant <value = int64 {2}> ()  h = Div(index, two)"
+        " f = Add(h, flat)  u = Unsqueeze(f, second)  s = Shape(rows)  e = Expand(u, s)"
+        ' z = ScatterElements <axis = 0, reduction = "add"> (y, e, rows)',
+    ),
+    "elements that are written": (
+        "float[8, 4] z",
+        "m = Constant <value = int64 {3}> ()  w = Mod(index, m)  u = Unsqueeze(w, second)"
+        " c = Slice(rows, first, second, second)  z = ScatterElements <axis = 1> (y, u, c)",
+    ),
+    "rows that are written": (
+        "float[8, 4] z",
+        "n = Neg(index)  f = Add(n, flat)  u = Unsqueeze(f, second)  z = ScatterND(y, u, rows)",
+    ),
+    "elements at pairs of places": (
+        "float[8, 4] z",
+        "h = Sub(index, index)  u = Unsqueeze(index, second)  v = Unsqueeze(h, second)"
+        " p = Concat <axis = 1> (u, v)  c = Gather <axis = 1> (rows, none)"
+        ' z = ScatterND <reduction = "mul"> (y, p, c)',
+    ),
+    "elements of a mask that are written": (
+        "float[a] z",
+        "c = Gather <axis = 1> (rows, none)  m = Greater(c, zero)  n = NonZero(m)"
+        " t = Transpose <perm = [1, 0]> (n)  r = Reshape(m, flat)  i = Cast <to = 7> (r)"
+        " k = ReduceSum <keepdims = 1> (i)  v = Constant <value = float[1] {5}> ()"
+        " e = Expand(v, k)  z = ScatterND(c, t, e)",
+    ),
+    "counted rows that are written from the end": (
+        "float[a, 4] z",
+        "n = NonZero(column)  i = Squeeze(n, first)  h = Sub(index, index)  f = Add(h, flat)"
+        " u = Unsqueeze(f, second)  d = Sub(rows, rows)  o = Exp(d)"
+        " z = ScatterND(rows, u, o)",
+    ),
+    "a constant for each row and for all": (
+        "int64[a] z",
+        "all = Concat <axis = 0> (rows, y)  c = Gather <axis = 1> (all, none)"
+        " s = Shape <start = 0, end = 1> (rows)  eight = Constant <value_ints = [8]> ()"
+        " n = Add(eight, s)  t = ConstantOfShape <value = int64[1] {7}> (n)"
+        " l = Cast <to = 7> (c)  h = Sub(l, l)  z = Add(t, h)",
+    ),
     "a probability": ("float[a, 4] z", "z = Softmax <axis = 1> (rows)"),
     "an If": (
         "float[a, 4] z",
@@ -301,6 +347,14 @@ _REFUSED = {
     "boxes without their scores": "f = Gather <axis = 0> (x, index)"
     " b = Unsqueeze(f, first)  s = Constant <value_ints = [1, 1, 8]> ()"
     " l = Reshape(column, s)  z = NonMaxSuppression(b, l, three)",
+    "written rows of another count": "m = Less(column, zero)  n = NonZero(m)"
+    " t = Transpose <perm = [1, 0]> (n)  z = ScatterND(y, t, rows)",
+    "elements written to counted rows": "u = Unsqueeze(index, second)"
+    " s = Shape(rows)  e = Expand(u, s)  z = ScatterElements <axis = 0> (rows, e, rows)",
+    "more columns than there are": "t = Transpose <perm = [1, 0]> (rows)"
+    " d = Slice(y, first, second, second)  h = Transpose <perm = [1, 0]> (d)"
+    " i = Slice(h, first, three, second)  v = Slice(t, first, second, first)"
+    " u = Unsqueeze(index, first)  z = ScatterElements <axis = 0> (i, u, v)",
     "a cumulative sum": "z = CumSum(rows, none)",
     "padding": "p = Constant <value_ints = [0, 0, 1, 0]> ()  z = Pad(rows, p)",
     "the largest row": "z = ArgMax <axis = 0> (rows)",

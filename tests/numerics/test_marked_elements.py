@@ -113,9 +113,7 @@ def test_values_that_a_mask_lacks_are_not_a_number(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     "use",
     [
-        "z = ScatterND(w, places, taken)",
         "more = Expand(row, count)  z = ScatterND(x, places, more)",
-        'z = ScatterND <reduction = "max"> (x, places, taken)',
         "z = Add(taken, row)",
         "other = Less(x, y)  o = NonZero(other)  p = Transpose <perm = [1, 0]> (o)"
         " z = ScatterND(x, p, taken)",
@@ -123,10 +121,31 @@ def test_values_that_a_mask_lacks_are_not_a_number(caplog: pytest.LogCaptureFixt
     ],
 )
 def test_other_uses_are_refused(use: str) -> None:
-    """One of these uses is with a tensor that is larger than the mask."""
     text = "agraph (float[3, 4] x, float[3, 4] y, float[4] row, float[4, 4] w) => (float[n, k] z) {"
     with pytest.raises(UnsupportedModelError, match=r"depends on the numbers|`shape` is computed"):
         load_model(_model(text + _MASKED + use + "\n}"))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "z = ScatterND(w, places, taken)",
+        'z = ScatterND <reduction = "max"> (x, places, taken)',
+    ],
+)
+def test_elements_written_to_a_larger_tensor_or_with_a_maximum(use: str) -> None:
+    text = "agraph (float[3, 4] x, float[3, 4] y, float[4, 4] w) => (float[n, k] z) {"
+    model = _model(text + _MASKED + use + "\n}")
+    module = GraphModule(compile_model(model, scheduler="sequential", time_budget=0))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    rng = np.random.default_rng(0)
+    for shift in (-9, 0, 9):
+        feed = {
+            name: rng.standard_normal((rows, 4)).astype(np.float32) + np.float32(shift)
+            for name, rows in (("x", 3), ("y", 3), ("w", 4))
+        }
+        used = {i.name: feed[i.name] for i in session.get_inputs()}
+        np.testing.assert_array_equal(module(**feed)[0].numpy(), session.run(None, used)[0])
 
 
 @pytest.mark.parametrize(

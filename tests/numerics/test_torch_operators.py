@@ -156,6 +156,20 @@ def test_tensors_without_dimensions() -> None:
     )  # fmt: skip
 
 
+def test_only_dimensions_of_size_1_are_squeezed() -> None:
+    x = torch.randn(3, 1, 4)
+    _check(lambda x: [x.squeeze(0), x.squeeze(1), x.squeeze((0, -2)), x.sum().squeeze(0)], x)
+
+
+def test_integers_are_taken_from_floats() -> None:
+    x = torch.tensor([1, 0, -3, 7])
+
+    def computed_of(x: torch.Tensor) -> list[torch.Tensor]:
+        return [(1.0 - x) * -1e4, 1 - x, torch.rsub(x, 2.5, alpha=2), 1.5 - x.int()]
+
+    _check(computed_of, x)
+
+
 def test_sign_of_nan_is_zero() -> None:
     _check(lambda x: (x.sign(), (x > 0).sign()), torch.tensor([_NAN, 2.0, 0.0, -3.0]))
 
@@ -431,3 +445,18 @@ def test_attention_with_a_mask_that_is_computed_from_weights() -> None:
     x, network = torch.randn(1, 4, 6), Attention().eval()
     (got,) = computed(torch.export.export(network, (x,)), {"x": x.numpy()}, time_budget=0)
     np.testing.assert_allclose(got, network(x).detach().numpy(), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("is_bool", [True, False])
+def test_rows_of_attention_without_keys_are_zeros(is_bool: bool) -> None:
+    """Rows of padding on the left of a causal decoder may read no key."""
+    x = torch.randn(1, 2, 5, 8)
+    mask = (torch.tensor([0, 0, 1, 1, 1]).bool() & torch.ones(5, 5).tril().bool())[None, None]
+    if not is_bool:
+        mask = torch.zeros(1, 1, 5, 5).masked_fill(~mask, -torch.inf)
+
+    def attended(x: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.nn.functional.scaled_dot_product_attention(x, x, x, mask)]
+
+    assert not attended(x, mask)[0][0, 0, 0].any()
+    _check(attended, x, mask)

@@ -78,6 +78,7 @@ class CountedTensors:
         self._counts: dict[tuple[Any, ...], relax.Var] = {}
         self._positions: dict[relax.Var, tuple[relax.Var, relax.Var]] = {}
         self._most: dict[relax.Var, int] = {}
+        self._true: dict[relax.Var, relax.Var] = {}
 
     def __contains__(self, value: Any) -> bool:
         return isinstance(value, relax.Var) and value in self._counted
@@ -122,6 +123,22 @@ class CountedTensors:
         self._most[least] = most
         return least
 
+    def total(self, bb: relax.BlockBuilder, *counts: Any) -> Any:
+        """Return the sum of counts and integers; the same variable for the same counts."""
+        number = sum(each for each in counts if isinstance(each, int))
+        total, most = None, 0
+        for count in (*(each for each in counts if not isinstance(each, int)), number):
+            if isinstance(count, int) and (count == 0 or total is None):
+                total = count if total is None else total
+                continue
+            most += count if isinstance(count, int) else self._most[count]
+            if total is not None:
+                count = self.derived(bb, "sum", relax.op.add, total, count)
+            total = count
+        if not isinstance(total, int):
+            self._most[total] = min(most, self._most.get(total, most))
+        return total
+
     def positions_of(self, bb: relax.BlockBuilder, mask: Any) -> tuple[relax.Var, relax.Var]:
         """Return `true_positions` of a mask. For the same mask, return the same variables again."""
         if mask not in self._positions:
@@ -151,6 +168,10 @@ class CountedTensors:
             self._counts[key] = bb.emit(make(*terms))
         return self._counts[key]
 
+    def true_count(self, mask: Any) -> relax.Var | None:
+        """Return how many elements of a mask are true, if a `NonZero` of it was imported."""
+        return self._true.get(mask) if isinstance(mask, relax.Var) else None
+
     def places(self, bb: relax.BlockBuilder, x: Any, origin: str) -> relax.Var:
         """Return a `NonZero`: a row for each dimension, and a column for each element that is not
         0.
@@ -164,6 +185,8 @@ class CountedTensors:
         if counted is not None or str(whole.ty.dtype) != "bool":
             mask = self._mask(bb, x, whole, counted)
         found, count = self.positions_of(bb, mask)
+        if str(whole.ty.dtype) == "bool" and isinstance(x, relax.Var):
+            self._true[x] = count
         strides = [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
         rows: list[relax.Var] = []
         for stride, size in zip(strides, shape, strict=True):

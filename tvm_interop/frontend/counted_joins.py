@@ -56,8 +56,5 @@ def _one_after_another(
             places = bb.emit(relax.op.where(is_first, index, later))
             joined = bb.emit(relax.op.take(joined, places, axis, mode="clip"))
         whole, most = joined, most + shape[axis]
-        if isinstance(count, int) and isinstance(number, int):
-            count += number
-        else:
-            count = tensors.derived(bb, "sum", relax.op.add, count, number)
+        count = tensors.total(bb, count, number)
     return tensors.standing(bb, whole, axis, count, origin)

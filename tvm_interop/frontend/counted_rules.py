@@ -21,6 +21,7 @@ from .constants import constant_array
 from .counted import Counted, CountedTensors, ImportedNode, Node, shape_of, why_not
 from .counted_joins import joined
 from .counted_makers import MAKERS
+from .counted_scatters import elements_scattered, rows_scattered
 from .counted_sizes import CountedSizes, expanded, filled
 from .reductions import reduced_axes
 from .top_k import import_top_k
@@ -442,6 +443,8 @@ _RULES: Mapping[str, Callable[[CountedTensors, relax.BlockBuilder, Node], Any]] 
     "MatMul": _product,
     "NonZero": _non_zero,
     "Reshape": _reshape,
+    "ScatterElements": elements_scattered,
+    "ScatterND": rows_scattered,
     "Shape": _shape,
     "Size": _size,
     "Slice": _slice,

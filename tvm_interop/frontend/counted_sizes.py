@@ -27,6 +27,7 @@ class CountedSizes:
     def __init__(self, tensors: CountedTensors) -> None:
         self._tensors = tensors
         self._known: dict[relax.Var, Numbers] = {}
+        self._marks: dict[relax.Var, relax.Var] = {}
 
     def of(self, value: Any) -> Numbers | None:
         """Return the numbers of a tensor of sizes or of a constant; None for other tensors."""
@@ -53,7 +54,7 @@ class CountedSizes:
         """
         numbers = self._numbers(bb, node)
         if numbers is None:
-            return result
+            return self._marked(bb, node, result)
         result = bb.normalize(result)
         if not any(isinstance(each, relax.Var) for each in numbers.ravel()):
             dtype = str(result.ty.dtype)
@@ -61,6 +62,24 @@ class CountedSizes:
         variable = bb.emit(result)
         self._known[variable] = numbers
         return variable
+
+    def _marked(self, bb: relax.BlockBuilder, node: ImportedNode, result: Any) -> Any:
+        """Remember that `result` has the elements of a mask of which a `NonZero` is known.
+
+        PyTorch takes the number of places from such a tensor, by `ReduceSum`.
+        """
+        mask = self._mask_of(node.inputs[0]) if node.op_type in ("Cast", "Reshape") else None
+        if mask is None:
+            return result
+        variable = result if isinstance(result, relax.Var) else bb.emit(bb.normalize(result))
+        self._marks[variable] = mask
+        return variable
+
+    def _mask_of(self, value: Any) -> relax.Var | None:
+        if not isinstance(value, relax.Var):
+            return None
+        mask = self._marks.get(value, value)
+        return mask if self._tensors.true_count(mask) is not None else None
 
     def _numbers(self, bb: relax.BlockBuilder, node: ImportedNode) -> Numbers | None:
         op_type, inputs, attrs = node.op_type, node.inputs, node.attrs
@@ -71,6 +90,8 @@ class CountedSizes:
             sizes = np.array([*counted.shape, None], object)[:-1]
             sizes[counted.axis] = counted.count
             return sizes[slice(attrs.get("start"), attrs.get("end"))]
+        if op_type == "ReduceSum" and len(inputs) == 1 and "axes" not in attrs:
+            return self._true_count(inputs[0], attrs)
         rule = _RULES.get(op_type)
         if rule is None or not any(value in self._known for value in inputs if _is_var(value)):
             return None
@@ -79,7 +100,23 @@ class CountedSizes:
             return None
         if op_type in ("Min", "ReduceMin"):
             return self._least(bb, op_type, given, attrs)
-        return rule(given, attrs)
+        return self._total(bb, given) if op_type == "Add" else rule(given, attrs)
+
+    def _true_count(self, value: Any, attrs: Mapping[str, Any]) -> Numbers | None:
+        mask = self._mask_of(value)
+        if mask is None or "int" not in str(value.ty.dtype) or attrs.get("noop_with_empty_axes"):
+            return None
+        made = np.empty((1,) * int(value.ty.ndim) if attrs.get("keepdims", 1) else (), object)
+        made.fill(self._tensors.true_count(mask))
+        return made
+
+    def _total(self, bb: relax.BlockBuilder, given: Any) -> Numbers | None:
+        """The sum of counts and constants."""
+        if any(numbers.size != 1 for numbers in given):
+            return None
+        made = np.empty(max((numbers.shape for numbers in given), key=len), object)
+        made.fill(self._tensors.total(bb, *(numbers.item() for numbers in given)))
+        return made
 
     def _least(
         self, bb: relax.BlockBuilder, op_type: str, given: Any, attrs: Mapping[str, Any]
@@ -142,6 +179,7 @@ def _same(given: Any, attrs: Mapping[str, Any]) -> Numbers | None:
 
 
 _RULES: Mapping[str, Callable[[Any, Mapping[str, Any]], Numbers | None]] = {
+    "Add": _same,
     "Cast": _same,
     "Concat": _joined,
     "Gather": _gathered,

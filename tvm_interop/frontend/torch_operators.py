@@ -15,7 +15,15 @@ from onnx import TensorProto, numpy_helper
 from onnxscript import opset18 as op
 
 from ..errors import UnsupportedModelError
-from . import torch_algebra, torch_floats, torch_orders, torch_scatters, torch_special
+from . import (
+    torch_algebra,
+    torch_attention,
+    torch_experts,
+    torch_floats,
+    torch_orders,
+    torch_scatters,
+    torch_special,
+)
 from .torch_booleans import as_given, as_numbers
 from .torch_shapes import fixed_sizes, ints
 
@@ -30,7 +38,7 @@ _ANTIALIASED: Mapping[str, Any] = {"antialias": 1, "cubic_coeff_a": -0.5, "exclu
 
 def translations() -> Mapping[Any, Callable[..., Any]]:
     """Return the exporter's `custom_translation_table`: the conversion of each operator."""
-    aten, prims = torch.ops.aten, torch.ops.prims
+    aten = torch.ops.aten
     resized = {
         aten.upsample_linear1d.vec: partial(_resized, "linear"),
         aten.upsample_bilinear2d.vec: partial(_resized, "linear"),
@@ -42,6 +50,8 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
     return {
         **resized,
         **_windows(),
+        **_primitives(),
+        torch_experts.define(): torch_experts.grouped_product,
         aten._adaptive_avg_pool3d.default: partial(_in_cells, op.ReduceMean),
         aten._cdist_forward.default: _cdist,
         aten._linalg_slogdet.default: torch_algebra.sign_and_log_of_determinant,
@@ -87,11 +97,21 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.scatter.value_reduce: torch_scatters.scatter_with,
         aten.scatter_add.default: torch_scatters.scatter_add,
         aten.scatter_reduce.two: torch_scatters.scatter_reduced,
+        aten.scaled_dot_product_attention.default: torch_attention.attention,
         aten.searchsorted.Scalar: torch_orders.search_sorted,
         aten.searchsorted.Tensor: torch_orders.search_sorted,
         aten.sign.default: _sign,
         aten.sort.stable: torch_orders.sort,
+        aten.squeeze.dim: _squeezed,
+        aten.squeeze.dims: _squeezed,
         aten.topk.default: torch_orders.top_k,
+    }
+
+
+def _primitives() -> dict[Any, Callable[..., Any]]:
+    """Return the conversions of the operators into which PyTorch decomposes others."""
+    prims = torch.ops.prims
+    return {
         prims.bessel_i0.default: partial(torch_special.bessel, 0, False),
         prims.bessel_i0e.default: partial(torch_special.bessel, 0, True),
         prims.bessel_i1.default: partial(torch_special.bessel, 1, False),
@@ -198,6 +218,13 @@ def _copied(x: Any, source: Any, non_blocking: bool = False) -> Any:
     result = op.CastLike(source, x)
     is_same = tuple(source.shape) == tuple(x.shape)
     return result if is_same else op.Expand(result, op.Shape(x))
+
+
+def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:
+    """Convert `squeeze`. PyTorch leaves dimensions as they are whose size is not 1."""
+    given = [dims] if isinstance(dims, int) else list(dims)
+    axes = [axis for axis in given if len(x.shape) and x.shape[axis] == 1]
+    return op.Squeeze(x, ints(*axes)) if axes else op.Identity(x)
 
 
 def _sign(x: Any) -> Any:

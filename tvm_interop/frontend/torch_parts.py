@@ -17,8 +17,8 @@ def spelled_out(program: Any) -> Any:
 
     This concerns attention of other than four dimensions, LSTMs with projections, and linear
     algebra with a check for errors. It also concerns shifts by a tensor, some operators on complex
-    numbers, and `clamp` and `arange` of both integers and floats. A program without such operators
-    is returned unchanged.
+    numbers, and `clamp`, `arange` and differences of both integers and floats. A program without
+    such operators is returned unchanged.
     """
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     found = {node.target for node in nodes if _in_parts(node)}
@@ -28,7 +28,8 @@ def spelled_out(program: Any) -> Any:
     kinds = {*found, _ATEN._scaled_dot_product_attention_math.default}
     chosen = {kind: table[kind] for kind in kinds if kind in table}
     shifts = {kind: made for kind, made in _SHIFTS.items() if kind in found}
-    own = {**shifts, **_of_complex_numbers(), **torch_algebra.without_checks()}
+    both = {kind: made for kind, made in _OF_FLOAT_RESULTS.items() if kind in found}
+    own = {**shifts, **both, **_of_complex_numbers(), **torch_algebra.without_checks()}
     result = program.run_decompositions({**chosen, **own})
     for node in filter(_is_mixed, result.graph.nodes):
         node.args = tuple(map(_as_float, node.args))
@@ -41,6 +42,16 @@ _SHIFTS = {
     _ATEN.__lshift__.Tensor: _ATEN.bitwise_left_shift.Tensor,
     _ATEN.__rshift__.Tensor: _ATEN.bitwise_right_shift.Tensor,
 }
+
+
+def _difference(x: Any, other: Any, alpha: Any = 1) -> Any:
+    if x.is_floating_point() or not isinstance(other, float):
+        return NotImplemented
+    return x.to(torch.result_type(x, other)) * -alpha + other
+
+
+_OF_FLOAT_RESULTS = {_ATEN.rsub.Scalar: _difference}
+"""Operators that PyTorch's exporter does not convert for integers and a float."""
 
 
 def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
@@ -130,6 +141,9 @@ def _in_parts(node: Any) -> bool:
     if node.target is _ATEN.lstm.input:
         hidden, cell = (state.meta["val"] for state in node.args[1])
         return bool(hidden.shape[2] != cell.shape[2])
+    if node.target in _OF_FLOAT_RESULTS:
+        is_float = node.args[0].meta["val"].is_floating_point()
+        return not is_float and isinstance(node.args[1], float)
     if node.target in _COMPLEX:
         return bool(node.meta["val"].is_complex())
     return node.target in torch_algebra.CHECKED or node.target in _SHIFTS

@@ -179,15 +179,47 @@ def _file_of(path: str | os.PathLike[str]) -> ProgramFile:
 
 def _loaded(path: str) -> Any:
     torch = _torch(f"`{path}` is a program that torch.export saved")
+    from .torch_experts import define
+
+    define()
+    unknown: list[str] = []
     try:
-        program = torch.export.load(path)
+        with _unknown_operators(unknown):
+            program = torch.export.load(path)
     except Exception as err:
+        if unknown:
+            raise UnsupportedModelError(
+                f"`{path}` has the operator `{unknown[0]}`, which PyTorch does not know here: "
+                "export the model without it, or import the package that defines it and give the "
+                "loaded program, although operators of other packages have no form in ONNX"
+            ) from err
         raise UnsupportedModelError(
             f"PyTorch {torch.__version__} cannot read `{path}`: {first_line(err)}. Save the "
             "program again with `torch.export.save`, by the PyTorch that is installed here"
         ) from err
     _forget_ranges_of_sums(program)
     return program
+
+
+@contextlib.contextmanager
+def _unknown_operators(found: list[str]) -> Iterator[None]:
+    """Add to `found` the operators that PyTorch does not know while it reads a program.
+
+    PyTorch writes them to its log, and raises an error that does not name them.
+    """
+
+    def is_kept(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        names = re.findall(r"failed to resolve torch\.ops\.([\w.]+)", str(error))
+        found.extend(names)
+        return not names
+
+    log = logging.getLogger("torch.export")
+    log.addFilter(is_kept)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_kept)
 
 
 def _forget_ranges_of_sums(program: Any) -> None:

@@ -55,7 +55,7 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     return without_operators(program, placed, values)
 
 
-def without_operators(program: Program, names: Collection[str], values: Sequence[Value]) -> Program:
+def without_operators(program: Program, names: Collection[str], values: list[Value]) -> Program:
     """`program` with `values`, and without the operators of these names and their kernels.
 
     A kernel that other operators call stays. If there are no names, the result is `program` itself.

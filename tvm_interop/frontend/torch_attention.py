@@ -1,0 +1,32 @@
+"""Converts PyTorch's attention where all keys of a row are masked, as in rows of padding."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from onnx import TensorProto
+from onnxscript import opset18 as op
+from onnxscript.function_libs.torch_lib.ops.nn import aten_scaled_dot_product_attention
+
+from .torch_shapes import ints
+
+
+def attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, *given: Any, **named: Any
+) -> Any:
+    """Convert attention. If a mask leaves a row no key, the row of the result is 0.
+
+    PyTorch's exporter adds a large negative number where a boolean mask is false, so it would give
+    such a row the mean of all values. If the mask adds minus infinity, the row would be NaN.
+    """
+    result = aten_scaled_dot_product_attention(query, key, value, attn_mask, *given, **named)
+    if attn_mask is None:
+        return result
+    if attn_mask.dtype == TensorProto.BOOL:
+        marks = op.Cast(attn_mask, to=TensorProto.INT32)
+        has_keys = op.Cast(op.ReduceMax(marks, ints(-1), keepdims=1), to=TensorProto.BOOL)
+    else:
+        most = op.ReduceMax(attn_mask, ints(-1), keepdims=1)
+        has_keys = op.Greater(most, op.CastLike(op.Constant(value_float=-math.inf), most))
+    return op.Where(has_keys, result, op.CastLike(op.Constant(value_float=0.0), result))

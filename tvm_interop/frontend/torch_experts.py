@@ -1,0 +1,72 @@
+"""Converts products of groups of rows, each group by its own matrix, as in mixtures of experts.
+
+`transformers` defines an operator of its own for such a product. A program of `torch.export` names
+the operator, and PyTorch cannot read the program in a process in which nobody has defined it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from onnx import TensorProto
+from onnxscript import opset18 as op
+
+from .torch_shapes import fixed_sizes, ints
+
+_OF_TRANSFORMERS = "transformers::grouped_mm_fallback"
+
+
+def define() -> Any:
+    """Return the operator of `transformers`. It is defined here if that package is not imported.
+
+    A later import of that package replaces this definition.
+    """
+    with contextlib.suppress(AttributeError):
+        return torch.ops.transformers.grouped_mm_fallback.default
+    schema = "(Tensor input, Tensor weight, Tensor offs) -> Tensor"
+    made = torch.library.custom_op(_OF_TRANSFORMERS, _product, mutates_args=(), schema=schema)
+    made.register_fake(lambda rows, weight, ends: rows.new_empty(rows.shape[0], weight.shape[2]))
+    return torch.ops.transformers.grouped_mm_fallback.default
+
+
+def _product(rows: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """Multiply rows by the matrix of their group. Rows after the last group give zeros.
+
+    Parameters
+    ----------
+    rows: shape (rows, inner). The rows of a group stand side by side.
+    weight: shape (groups, inner, columns), a matrix for each group.
+    ends: shape (groups,). A group begins where the one before it ends.
+    """
+    result = rows.new_zeros(rows.shape[0], weight.shape[2])
+    start = 0
+    for matrix, end in zip(weight, ends.tolist(), strict=True):
+        result[start:end] = rows[start:end] @ matrix
+        start = end
+    return result
+
+
+def grouped_product(rows: Any, weight: Any, ends: Any) -> Any:
+    """Convert the operator of `transformers`; see `_product`.
+
+    Few rows are multiplied by copies of their matrices. If there are more rows than groups, all
+    rows are multiplied by all matrices instead, and each row takes the result of its group. This
+    costs more products, but it copies no matrix.
+    """
+    count, inner, groups, columns = fixed_sizes(
+        (*rows.shape, weight.shape[0], weight.shape[2]), range(4)
+    )
+    places = op.Constant(value_ints=list(range(count)))
+    ended = op.LessOrEqual(op.Unsqueeze(op.CastLike(ends, places), ints(1)), places)
+    group = op.ReduceSum(op.Cast(ended, to=TensorProto.INT64), ints(0), keepdims=0)
+    own = op.Min(group, ints(groups - 1))
+    if count <= groups:
+        product = op.MatMul(op.Reshape(rows, ints(count, 1, inner)), op.Gather(weight, own))
+        result = op.Reshape(product, ints(count, columns))
+    else:
+        every = op.Reshape(op.MatMul(rows, weight), ints(groups * count, columns))
+        result = op.Gather(every, op.Add(op.Mul(own, ints(count)), places))
+    is_in_a_group = op.Unsqueeze(op.Less(group, ints(groups)), ints(1))
+    return op.Where(is_in_a_group, result, op.CastLike(op.Constant(value_float=0.0), rows))

@@ -16,7 +16,9 @@ from tests import nets
 from tvm_interop._native import cpu as _native
 from tvm_interop.compiler import checked_libraries
 from tvm_interop.compiler.checked_libraries import FencedLibraryKernel
+from tvm_interop.compiler.cpu import BF16_FEATURE
 from tvm_interop.kernels.numpy_kernel import NumpyKernel
+from tvm_interop.machine.cpu_features import host_features
 from tvm_interop.machine.kernel_libraries import library_version
 from tvm_interop.program.library_op import library_op
 
@@ -114,6 +116,38 @@ def test_no_fault_is_seen_in_a_normalisation_over_channels() -> None:
     assert check is not None
     assert check.libraries == 1
     assert not check.plain
+
+
+@pytest.mark.skipif(BF16_FEATURE not in host_features(), reason="needs AVX512-BF16")
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_kernel_that_rounds_its_factors_is_checked_on_rounded_numbers(
+    is_wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A convolution from float32 to float32, whose factors are bfloat16."""
+    checked_libraries._right.clear()
+    run = FencedLibraryKernel.run_fenced
+
+    def perhaps_wrong(
+        self: FencedLibraryKernel,
+        tensors: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+        *others: Any,
+    ) -> str:
+        said = run(self, tensors, results, *others)
+        results[0][:] *= np.float32(0.999 if is_wrong else 1)
+        return said
+
+    monkeypatch.setattr(FencedLibraryKernel, "run_fenced", perhaps_wrong)
+    net = nets.Net()
+    net.input("x", (1, 8, 12, 12))
+    net.conv("x", "y", (8, 32), 3)
+    artifact = tvm_interop.compile(
+        net.model("y"), scheduler="sequential", latency_db=":memory:", precision="bf16"
+    )
+    check = artifact.manifest.kernel_check
+    assert check is not None
+    assert bool(check.plain) == is_wrong
+    assert {op.library for op in artifact.plan.operators} == {None if is_wrong else ONEDNN}
 
 
 def test_what_is_kept_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

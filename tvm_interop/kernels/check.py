@@ -73,6 +73,8 @@ class Checked:
     kinds: the kinds of numbers in `Traits.kinds` that the kernel is tried on; empty for all of
         them.
     results: keeps the results of `reference` for later checks, if it is a `NumpyKernel`.
+    factors: the type to which the kernel rounds floats before it multiplies them, such as
+        `bfloat16`; empty if it multiplies them as they are. All input floats are of this type.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Checked:
     divisible: bool = False
     kinds: Sequence[Kind] = ()
     results: ReferenceResults | None = None
+    factors: str = ""
 
 
 @runtime_checkable
@@ -187,7 +190,7 @@ def _fault(kernel: Checked) -> str | None:
         if kernel.kinds and kind not in kernel.kinds:
             continue
         tensors = [
-            edge_data(shape, dtype, of_inputs[i], number * 100 + i, traits.below)
+            edge_data(shape, dtype, of_inputs[i], number * 100 + i, traits.below, kernel.factors)
             for i, (shape, dtype) in enumerate(inputs)
         ]
         run = _Run(tensors, outputs, before_fence=number % 2 == 0)

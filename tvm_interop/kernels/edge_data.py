@@ -31,6 +31,7 @@ def edge_data(
     kind: Kind,
     seed: int,
     below: int | None = None,
+    narrow: str = "",
 ) -> np.ndarray:
     """A tensor of numbers of one kind.
 
@@ -59,9 +60,12 @@ def edge_data(
     kind: the kind of numbers.
     seed: decides at which position in a fixed pool of numbers the tensor begins.
     below: if given, integers of all kinds are at least 0 and less than this bound.
+    narrow: if given, floats of all kinds are rounded to this type.
     """
     size = int(np.prod(shape, dtype=np.int64))
     pool = np.roll(_pool(np.dtype(dtype), kind, below), -_STEP * seed)
+    if narrow and is_float(pool.dtype):
+        pool = pool.astype(np.dtype(narrow)).astype(pool.dtype)
     return np.resize(pool, size).reshape(shape)
 
 

@@ -154,7 +154,7 @@ def test_the_c_interface(path: Path, wanted: list[list[np.ndarray]]) -> None:
     native = library()
     assert native.tvi_model_num_outputs(model.model) == 3
     assert [native.tvi_model_output_counted_axis(model.model, i) for i in range(4)] == [0, 0, 0, -1]
-    with pytest.raises(RuntimeLibraryError, match="run it by tvi_run_counted") as error:
+    with pytest.raises(RuntimeLibraryError, match="run the model by tvi_run_counted") as error:
         model.run(*FEEDS[1].values())
     assert error.value.status == INVALID_ARGUMENT
     instance = model.instance

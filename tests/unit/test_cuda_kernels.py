@@ -105,7 +105,10 @@ def test_a_launch_is_read_from_the_hosts_code() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"clusterIdx_x": 2}, "`f` has the setting `clusterIdx.x`, which is not known"),
+        (
+            {"clusterIdx_x": 2},
+            "`f` has the setting `clusterIdx.x`, which this version does not know",
+        ),
         ({"blockIdx_x": object()}, "`f` depends on values that are known only when it runs"),
     ],
 )

@@ -78,6 +78,15 @@ def sliced() -> onnx.ModelProto:
     return net.model("y", "z")
 
 
+def without_pixels() -> onnx.ModelProto:
+    net = Net()
+    net.input("image", (1, 32, 0, 4))
+    net.op("Relu", ["image"], "whole")
+    net.op("Split", ["whole", net.constant(np.array([16, 16]))], "left", "right", axis=1)
+    net.op("Mul", ["left", "right"], "y")
+    return net.model("y")
+
+
 def placed(model: onnx.ModelProto) -> Program:
     return parts_in_place(extract(LowerToUnits("llvm")(load_model(model))))
 
@@ -98,6 +107,7 @@ NONE_COPIED = {
     "a slice that begins within a block": sliced(),
     "a gate": gated(),
     "a split of a part": nested(),
+    "an image without pixels": without_pixels(),
 }
 SOME_COPIED = {
     "a part joined alone": joined([16, 16], ["part0"]),

@@ -241,9 +241,12 @@ def _fits_blocks(value: Value, root: Value, block: int) -> bool:
         return False
     if value.alias_of is None:
         return True
-    pixels = value.nbytes // value.shape[1]
+    channel_nbytes = value.nbytes // value.shape[1]
+    if not channel_nbytes:
+        return False  # The image has no pixels.
     is_last = value.offset + value.nbytes == root.nbytes
-    whole = value.offset % (block * pixels) == 0 and (value.shape[1] % block == 0 or is_last)
+    begins_a_block = value.offset % (block * channel_nbytes) == 0
+    whole = begins_a_block and (value.shape[1] % block == 0 or is_last)
     return value.shape[2:] == root.shape[2:] and value.shape[0] == root.shape[0] == 1 and whole
 
 

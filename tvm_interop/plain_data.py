@@ -38,5 +38,9 @@ def is_text(value: object) -> TypeGuard[str]:
 
 
 def is_float(dtype: object) -> bool:
-    """Whether a type of tensors, or its name, is a floating-point type; bfloat16 is one."""
-    return str(dtype) == "bfloat16" or np.dtype(str(dtype)).kind == "f"
+    """Whether a type of tensors, or its name, is a floating-point type.
+
+    bfloat16 and the types of 8 bits are floating-point types.
+    """
+    name = str(dtype)
+    return name.startswith(("bfloat", "float")) or np.dtype(name).kind == "f"

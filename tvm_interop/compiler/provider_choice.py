@@ -18,12 +18,13 @@ from .time_budget import TimeBudget
 _LOG = logging.getLogger("tvm_interop")
 
 LatencyOf = Callable[[Program], MeasuredLatency]
+MayRun = Callable[[str, Operator], bool]
 
 
 def give_to_libraries(
     program: Program,
     libraries: Sequence[str],
-    may_run: Callable[[str, Operator], bool] = lambda library, op: True,
+    may_run: MayRun = lambda library, op: True,
 ) -> Program:
     """Give each operator to the first of `libraries` that can run it, without measurements.
 
@@ -136,16 +137,20 @@ def plain_in_time(
         return fastest_known(program, providers, latency_of, budget)
 
 
-def unmeasured(program: Program, providers: Sequence[str], budget: TimeBudget) -> Program:
+def unmeasured(
+    program: Program,
+    providers: Sequence[str],
+    budget: TimeBudget,
+    may_run: MayRun = lambda library, op: True,
+) -> Program:
     """Choose kernels by `give_to_libraries`, and record in `budget` that nothing was measured."""
     budget.leave_out("measuring which kernel is the fastest for each operator")
-    return give_to_libraries(program, providers)
+    return give_to_libraries(program, providers, may_run)
 
 
 def guessed_on_cpu(program: Program, providers: Sequence[str], budget: TimeBudget) -> Program:
     """Choose as `unmeasured` does, but leave operators of some kinds to TVM (`is_usually_tvms`)."""
-    budget.leave_out("measuring which kernel is the fastest for each operator")
-    return give_to_libraries(program, providers, lambda _, op: not is_usually_tvms(op, providers))
+    return unmeasured(program, providers, budget, lambda _, op: not is_usually_tvms(op, providers))
 
 
 def is_usually_tvms(op: Operator, providers: Sequence[str]) -> bool:

@@ -24,8 +24,9 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from .._native import cpu as _native
+from ..plain_data import is_float
 from .build import Count
-from .edge_data import Kind, edge_data, is_float
+from .edge_data import Kind, edge_data
 from .flops import kernel_flops
 from .loops import SCHEDULED
 from .numpy_kernel import NumpyKernel

@@ -9,6 +9,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from ..plain_data import is_float
+
 Kind: TypeAlias = Literal["special", "infinite", "denormal", "large", "ordinary", "small"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -73,11 +75,6 @@ def edge_data(
 def _pool(dtype: np.dtype, kind: Kind, below: int | None) -> np.ndarray:
     rng = np.random.default_rng(KINDS.index(kind))
     return _floats(dtype, kind, rng) if is_float(dtype) else _integers(dtype, kind, rng, below)
-
-
-def is_float(dtype: np.dtype) -> bool:
-    """Whether `dtype` is a floating-point type, including bfloat16 and the 8-bit types."""
-    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
 
 
 def _floats(dtype: np.dtype, kind: Kind, rng: np.random.Generator) -> np.ndarray:

@@ -257,6 +257,12 @@ def float_shape(expr: relax.Expr, dtype: str = "float32") -> Shape | None:
     return static_shape(expr.ty) if float_type(expr) == dtype else None
 
 
+def image_shape(expr: relax.Expr) -> Shape | None:
+    """The shape (1,C,H,W) of a single float32 image; None for any other tensor."""
+    shape = float_shape(expr)
+    return shape if shape is not None and len(shape) == 4 and shape[0] == 1 else None
+
+
 def is_operator(value: relax.Expr) -> bool:
     """Whether `value` is a call of one of Relax's operators."""
     return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)

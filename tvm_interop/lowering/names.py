@@ -9,13 +9,14 @@ import tvm_ffi
 from tvm import relax
 
 OUTPUT_NAMES = "tvm_interop.output_names"
+"""The attribute of a Relax function that holds the names of its outputs, in order."""
+
 COUNTED_OUTPUTS = "tvm_interop.counted_outputs"
 """The attribute of `main` that lists the outputs whose size the model computes.
 
 Each entry has the output's position, the axis, and the position of another output, which holds the
 size.
 """
-"""The attribute of a Relax function that holds the names of its outputs, in order."""
 
 _MADE_UP = re.compile(r"(lv|gv)(\d*|_\d+)(_\d+)?")
 

@@ -18,6 +18,7 @@ from tvm import relax, te, tirx
 from tvm.ir.transform import PassContext, module_pass
 
 from ..program.library_op import LibraryOp
+from .bfloat16_ports import widened
 from .fuse_and_name import LIBRARY_OPS
 from .names import bindings_of
 from .static_shape import static_shape
@@ -200,7 +201,7 @@ class _Rewriter:
         with inner.function("group", params, private=True):
             with inner.dataflow():
                 wide = [
-                    inner.emit(self._converted(param, _widened, _WIDE)) if flag else param
+                    inner.emit(self._converted(param, widened, _WIDE)) if flag else param
                     for param, flag in zip(params, flags, strict=True)
                 ]
                 result = self._body(inner, value, wide)
@@ -237,11 +238,6 @@ class _Rewriter:
         return relax.call_tir(
             self.builder.add_func(kernel, result.op.name), [expr], _as(expr.ty, dtype)
         )
-
-
-def _widened(word: Any) -> Any:
-    """The float32 number whose upper 16 bits are the bfloat16 number `word`."""
-    return tirx.reinterpret("float32", word.astype("uint32") << tirx.const(16, "uint32"))
 
 
 def _rounded(x: Any) -> Any:

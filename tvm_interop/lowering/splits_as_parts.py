@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
 from ..program.concat_in_place import can_be_in_place
-from .groups import Dataflow, float_shape, is_operator
+from .groups import Dataflow, image_shape, is_operator
 from .names import is_meaningful, rename_bindings, replace_bindings
 
 
@@ -103,8 +103,8 @@ def _can_be_parts(var: relax.Var, graph: Dataflow) -> bool:
     if not is_operator(value) or value.op.name != "relax.split" or int(value.attrs.axis) != 1:
         return False
     data = value.args[0]
-    shape = float_shape(data)
-    if shape is None or len(shape) != 4 or shape[0] != 1 or data not in graph.values:
+    shape = image_shape(data)
+    if shape is None or data not in graph.values:
         return False
     channels = _channels(var)
     if not can_be_in_place([4 * count * prod(shape[2:]) for count in channels]):

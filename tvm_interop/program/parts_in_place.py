@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .concat_in_place import is_concat, make_alias, without_operators
 from .kinds.part import Part
-from .program import Operator, Program, Value
+from .program import Program
 from .storage import ALIGNMENT, span
 
 
@@ -29,25 +29,14 @@ def parts_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     joined = {v for op in program.operators if is_concat(op) for v in op.inputs}
     placed: set[str] = set()
     for op in program.operators:
-        begin = _begin(op, values)
-        if begin is None:
+        if not isinstance(op.description, Part):
             continue
-        (result,) = op.outputs
-        root = span(values, op.inputs[0])[0]
+        (data,), (result,) = op.inputs, op.outputs
+        root, begin, _ = span(values, data)
+        begin += op.description.begin * (values[data].nbytes // values[data].shape[1])
+        has_one_type = values[data].dtype == values[result].dtype
         is_free = root in written and not fixed & {root, result} and result not in joined
-        if is_free and begin % alignment == 0:
+        if has_one_type and is_free and begin % alignment == 0:
             make_alias(values, result, root, begin)
             placed.add(op.name)
     return without_operators(program, placed, values)
-
-
-def _begin(op: Operator, values: list[Value]) -> int | None:
-    """The first byte of the slice `op` in the image's storage; None if `op` is not such a slice."""
-    described = op.description
-    if not isinstance(described, Part):
-        return None
-    (data,), (result,) = op.inputs, op.outputs
-    if values[data].dtype != values[result].dtype or values[result].alias_of is not None:
-        return None
-    channel = values[data].nbytes // described.shapes[0][1]
-    return span(values, data)[1] + described.begin * channel

@@ -14,7 +14,7 @@ from tvm import relax
 from ...program.concat_in_place import can_be_in_place
 from ...program.library_op import library_op
 from ...program.storage import Layout
-from ..groups import Dataflow, Group, float_shape, recognises
+from ..groups import Dataflow, Group, image_shape, recognises
 
 
 @recognises("relax.concat", makes_images=True)
@@ -23,9 +23,9 @@ def concat(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
     if not isinstance(call.args[0], relax.Tuple):
         return None
     fields = list(call.args[0].fields)
-    shapes = [float_shape(expr) for expr in (*fields, var)]
+    shapes = [image_shape(expr) for expr in (*fields, var)]
     known = [shape for shape in shapes if shape is not None]
-    if len(known) < len(shapes) or len(known[-1]) != 4 or known[-1][0] != 1:
+    if len(known) < len(shapes):
         return None
     if int(call.attrs.axis) != 1 or not can_be_in_place([4 * prod(shape) for shape in known[:-1]]):
         return None

@@ -16,17 +16,16 @@ from tvm import relax
 from ...program.concat_in_place import can_be_in_place
 from ...program.library_op import library_op
 from ...program.storage import Layout
-from ..groups import Dataflow, Group, float_shape, is_operator, recognises
+from ..groups import Dataflow, Group, image_shape, is_operator, recognises
 
 
 @recognises("relax.strided_slice", makes_images=True)
 def part(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
     """The group of the slice `call`; None if it cannot be read in place."""
     data, *bounds = call.args
-    shapes = float_shape(data), float_shape(var)
-    if any(shape is None or len(shape) != 4 or shape[0] != 1 for shape in shapes):
+    whole, cut = image_shape(data), image_shape(var)
+    if whole is None or cut is None:
         return None
-    whole, cut = (shape for shape in shapes if shape is not None)
     axes, begins, _, *strides = (_numbers(bound) for bound in bounds)
     if axes not in ([1], [-3]) or any(stride != [1] for stride in strides):
         return None

@@ -78,6 +78,11 @@ class Kernels:
         self._build = build
         self._write_out = write_out
 
+    @property
+    def names(self) -> set[str]:
+        """The names of the kernels."""
+        return {var.name_hint for var, _ in self._module.functions_items()}
+
     def only(self, names: Collection[str]) -> Kernels:
         """Return only the kernels whose names are in `names`.
 
@@ -213,7 +218,11 @@ class Lowered(ABC):
         """
         program = give(self.program)
         used = {op.kernel for op in program.operators if op.library is None}
-        return replace(self, program=program, kernels=self.kernels.only(used))
+        return replace(self.with_kernels(used), program=program)
+
+    def with_kernels(self: _L, names: Collection[str]) -> _L:
+        """A copy that has only those of TVM's kernels whose names are in `names`."""
+        return replace(self, kernels=self.kernels.only(names))
 
     @property
     def library_faults(self) -> Mapping[str, str]:

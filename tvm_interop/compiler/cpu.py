@@ -50,6 +50,7 @@ from .kernel_choice import choose_in_time
 from .needed_memory import check_fits
 from .options import CompileOptions, positive
 from .row_kernels import with_row_kernels
+from .settled_kernels import SettledKernels
 from .time_budget import CHOICE_SHARE
 from .winograd_choice import with_winograd
 
@@ -147,25 +148,31 @@ class CpuBackend:
         _check_kept(program, self._options.keep_f32)
         measures = self._options.like is None and not self._options.budget.measures_nothing
         ships_all = self._options.fallback or measures
+        own_kernels = runs_own_kernels(self.target)
+        if own_kernels:
+            program = with_row_kernels(program)
+        tuned = self._options.tuning_records is not None
+        settled = SettledKernels(
+            lowered, self.providers, tuned or not measures, self._options.fallback
+        )
         if self._options.budget.is_limited and ships_all:
             # Build the kernels first. The steps below each get a fraction of the remaining time, so
             # no step must spend its fraction on the build.
-            lowered.kernels.build()
+            settled.settle(program)
+            settled.lowered.kernels.build()
         if any(name != TVM for name in self.providers):
             # Always measure on one thread, so that the choice of kernels does not depend on the
             # number of streams. Then the model gives the same bits with any number of streams.
             tell(self._options.progress, "choosing kernels")
             budget = self._options.budget.share(CHOICE_SHARE)
-
-            def latency_of(program: Program) -> MeasuredLatency:
-                return lowered.latency(program, 1, 1, open_store(), self._options.progress, budget)
-
-            own_kernels = runs_own_kernels(self.target)
-            if own_kernels:
-                program = with_row_kernels(program)
             blocked = _blocked_layout(self.providers, self.target)
 
-            def choose(program: Program) -> Program:
+            def latency_of(program: Program) -> MeasuredLatency:
+                return settled.lowered.latency(
+                    program, 1, 1, open_store(), self._options.progress, budget
+                )
+
+            def how(program: Program) -> Program:
                 like, winograd = self._options.like, self._options.winograd and own_kernels
                 if like is not None:
                     return with_kernels(like, program, self.providers, blocked, winograd=winograd)
@@ -174,9 +181,12 @@ class CpuBackend:
                     return chosen
                 return with_winograd(chosen, latency_of, budget)
 
+            def choose(program: Program) -> Program:
+                return settled.choose(program, how)
+
             program = lowered.libraries.without_faults(program, choose)
         if not self._options.fallback:
-            lowered = lowered.with_choice(lambda _: program)
+            lowered = settled.lowered.with_choice(lambda _: program)
         program = replace(program, kernels=lowered.kernels.scheduled)
         # Do not divide an operator both into parts and over a team of threads.
         usual = lowered.streams if lowered.threads == 1 else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,13 +59,27 @@ class PlainChoice:
     us: dict[int, float]
 
 
+class NoKernelError(Exception):
+    """A library has no kernel worth measuring for operators that it was given without measuring.
+
+    Attributes
+    ----------
+    names: the names of the operators.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"no kernel for {', '.join(names)}")
+        self.names = names
+
+
 def fastest_plain(
     program: Program, providers: Sequence[str], latency_of: LatencyOf, margin: float = 1.0
 ) -> PlainChoice:
     """Choose the fastest kernel for each operator; ties go to the kernel chosen so far.
 
-    The choice begins with TVM's kernels and goes through the libraries in the order of `providers`.
-    If this compilation measured two latencies that are close, both kernels are measured again in
+    The choice begins with the kernels of `program` and goes through the libraries in the order of
+    `providers`. If `program` has a library's kernel for an operator, TVM's kernel is not tried. If
+    this compilation measured two latencies that are close, both kernels are measured again in
     turns. So noise at one moment does not decide the choice.
 
     Parameters
@@ -74,6 +88,12 @@ def fastest_plain(
         only operators that no other provider can run.
     latency_of: measures the operators of a program that has the same tensors.
     margin: TVM's kernel is kept if its latency divided by a library's latency is at most this.
+
+    Raises
+    ------
+    NoKernelError
+        `program` has a library's kernel for an operator, and this kernel does not exist, or is too
+        slow to be worth measuring.
     """
     chosen = program
     best_us: dict[int, float] = {}
@@ -89,11 +109,14 @@ def fastest_plain(
             if _has_kernel(theirs, given.operators[i], i)
             and not (TVM in providers and is_hopeless(theirs, given.operators[i], i))
         ]
+        _require_kernels(program, name, {*described} - {*candidates})
         rivals = [
             i
             for i in candidates
-            if chosen.operators[i].library is not None
-            or (TVM in providers and _tvm_may_win(chosen.operators[i]))
+            if chosen.operators[i].library not in (None, name)
+            or (
+                chosen.operators[i].library is None and _may_try_tvm(chosen.operators[i], providers)
+            )
         ]
         # The kernel chosen so far first runs once or twice. If it is far slower than the library's
         # kernel, it cannot win, so it is not measured further.
@@ -183,10 +206,12 @@ def fastest_known(
         given = given_to(chosen, described, name)
         theirs, ours = latency_of(given), latency_of(chosen)
         taken = []
-        for i in (i for i in described if _has_kernel(theirs, given.operators[i], i)):
+        candidates = [i for i in described if _has_kernel(theirs, given.operators[i], i)]
+        _require_kernels(program, name, {*described} - {*candidates})
+        for i in (i for i in candidates if chosen.operators[i].library != name):
             is_tvms = chosen.operators[i].library is None
             is_faster = is_tvms
-            if (TVM in providers and _tvm_may_win(given.operators[i])) or not is_tvms:
+            if not is_tvms or _may_try_tvm(given.operators[i], providers):
                 try:
                     us = float(theirs.stage([[i]]))
                     (is_faster,) = ours.take_longer([i], [margin * us if is_tvms else us])
@@ -200,8 +225,21 @@ def fastest_known(
     return chosen
 
 
-def _tvm_may_win(op: Operator) -> bool:
-    return op.description is None or op.description.tvm_may_win
+def _may_try_tvm(op: Operator, providers: Sequence[str]) -> bool:
+    return TVM in providers and (op.description is None or op.description.tvm_may_win)
+
+
+def _require_kernels(program: Program, library: str, without: Collection[int]) -> None:
+    """Raise NoKernelError if operators among `without` were given to `library` from the start.
+
+    Parameters
+    ----------
+    without: the operators for which the library has no kernel that is worth measuring.
+    """
+    operators = [program.operators[i] for i in sorted(without)]
+    names = [op.name for op in operators if op.library == library]
+    if names:
+        raise NoKernelError(names)
 
 
 def is_hopeless(latency: MeasuredLatency, op: Operator, number: int) -> bool:

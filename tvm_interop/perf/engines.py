@@ -106,8 +106,10 @@ class OnnxRuntime(Engine):
 class OpenVino(Engine):
     """OpenVINO on the CPU.
 
-    Each concurrent run has its own request. For several concurrent runs, OpenVINO's settings for
-    latency and for throughput are both tried, and the faster setting is used.
+    Each concurrent run has its own request, whose inputs are set once and read in place, as in
+    OpenVINO's own `benchmark_app`. Passing the inputs with every run costs some 25 microseconds
+    more. For several concurrent runs, OpenVINO's settings for latency and for throughput are both
+    tried, and the faster setting is used.
 
     Parameters
     ----------
@@ -147,12 +149,15 @@ class OpenVino(Engine):
         read.reshape({name: list(feed[name].shape) for name in names})
         compiled = core.compile_model(read, "CPU", config)
         outputs = range(len(read.outputs))
+        kept = {name: np.asarray(array, order="C") for name, array in feed.items()}
 
         def runner() -> Runner:
             request = compiled.create_infer_request()
+            for name in names:
+                request.set_tensor(name, openvino.Tensor(kept[name], shared_memory=True))
 
             def run() -> list[np.ndarray]:
-                request.infer(dict(feed), share_inputs=True)
+                request.infer()
                 return [request.get_output_tensor(i).data for i in outputs]
 
             return run

@@ -57,6 +57,14 @@ class LibraryOp:
         return True
 
     @property
+    def tvm_may_win_on_cpu(self) -> bool:
+        """Whether TVM's kernel may be faster than a library's on a CPU.
+
+        If not, TVM's kernel is not even compiled there, unless the library has no kernel.
+        """
+        return self.tvm_may_win
+
+    @property
     def tvm_usually_wins(self) -> bool:
         """Whether TVM's kernel on plain tensors is the better guess on a CPU.
 

@@ -13,6 +13,10 @@ from ..library_op import LibraryOp, kind
 from ..of_images import OfWindows
 from ..storage import MOST_CHANNELS, block_of
 
+_SMALL_IMAGE = 4096
+"""The largest number of pixels for which a library's kernel also wins with few channels; measured
+by `python -m benchmarks.kernel_winners`."""
+
 
 @kind("conv2d")
 class Conv2d(OfWindows, frozen=True, kw_only=True):
@@ -36,6 +40,22 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
     def ends(self) -> Ending:
         """The last steps of the operator: bias, sum and activation."""
         return self.ending
+
+    @property
+    def tvm_may_win_on_cpu(self) -> bool:
+        """Whether TVM's kernel may be clearly faster than a library's on a CPU.
+
+        A library's kernel computes 16 channels at once. TVM's kernel is not tried if the numbers of
+        channels are multiples of 16 and the window has more than one row and column. With only 16
+        channels on both sides, the image must also be small. For such convolutions, TVM's kernels
+        would save less than 1% of the time (`python -m benchmarks.kernel_winners`).
+        """
+        made, read, *window = self.shapes[1]
+        whole_vectors = not (read % MOST_CHANNELS or made % MOST_CHANNELS)
+        if self.groups > 1 or min(window) == 1 or not whole_vectors:
+            return self.tvm_may_win
+        few = read + made <= 2 * MOST_CHANNELS
+        return self.tvm_may_win and few and prod(self.shapes[0][2:]) > _SMALL_IMAGE
 
     @property
     def product_sizes(self) -> tuple[int, int, int]:

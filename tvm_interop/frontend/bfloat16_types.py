@@ -2,8 +2,8 @@
 
 Operators then compute in float32, and the values between operators are not rounded to bfloat16. An
 explicit conversion to bfloat16 still rounds: it becomes two casts, to bfloat16 and back to float32.
-The importer makes one rounding of the two. Weights of bfloat16 keep their values, because float32
-has all numbers of bfloat16.
+The importer replaces the two casts by one rounding. Weights of bfloat16 keep their values, because
+float32 has all numbers of bfloat16.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_TYPES = frozenset(
 )
 """Attributes whose value is the number of a type."""
 _MOST_BYTES = 2**31
-"""ONNX cannot check or change a larger model in memory."""
+"""The largest size in bytes of a model in memory that ONNX can check or change."""
 
 
 class Bfloat16Ports(NamedTuple):
@@ -40,9 +40,10 @@ NO_PORTS = Bfloat16Ports()
 
 
 def without_bfloat16(model: onnx.ModelProto, origin: str) -> tuple[onnx.ModelProto, Bfloat16Ports]:
-    """Return the model with float32 in place of bfloat16, and its ports that were bfloat16.
+    """Return the model with float32 in place of bfloat16, and the names of its inputs and outputs
+    that were bfloat16.
 
-    A model without bfloat16 is returned itself.
+    A model without bfloat16 is returned unchanged.
 
     Parameters
     ----------
@@ -52,7 +53,8 @@ def without_bfloat16(model: onnx.ModelProto, origin: str) -> tuple[onnx.ModelPro
     Raises
     ------
     UnsupportedModelError
-        A `BitCast` reads or gives bfloat16, or the weights in memory become too large.
+        A `BitCast` reads or gives bfloat16, or the weights in memory take more than 2 GiB as
+        float32.
     """
     if not _has_bfloat16(model.graph):
         return model, NO_PORTS
@@ -94,7 +96,7 @@ def _names_it(attribute: onnx.AttributeProto) -> bool:
 
 
 def _types_in(graph: onnx.GraphProto) -> Iterator[TypeProto.Tensor]:
-    """Yield the types of the tensors that a graph declares, and of their sequences."""
+    """Yield the types of the tensors that a graph declares, also of those within sequences."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield from _tensor_types(value.type)
     for node in graph.node:
@@ -126,10 +128,10 @@ def _check_bytes(graph: onnx.GraphProto, origin: str) -> None:
 
 
 def _settle_by_types(model: onnx.ModelProto) -> None:
-    """Settle the conversions whose meaning depends on the types of tensors, which ONNX infers.
+    """Replace or refuse the conversions whose meaning depends on the types that ONNX infers.
 
-    A `CastLike` to bfloat16 becomes a `Cast`. A `Cast` from bfloat16 to float32 changes nothing
-    here. A `BitCast` from or to bfloat16 is refused.
+    A `CastLike` to bfloat16 becomes a `Cast`. A `Cast` from bfloat16 to float32 is not needed,
+    since the numbers are float32 already. A `BitCast` from or to bfloat16 is refused.
     """
     if not any(node.op_type in ("BitCast", "Cast", "CastLike") for node in nodes_of(model.graph)):
         return

@@ -41,7 +41,7 @@ For an integer type, the smallest or largest number of this type is used in plac
 
 @dataclass(frozen=True)
 class StandIn:
-    """Describes a tensor that is not stored, because its size is computed when the model runs.
+    """Describes a tensor of the model that is not stored, because its size is computed in each run.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Part(StandIn):
     whole: the tensor whose elements the part has.
     axis: the axis along which elements are selected, or -1 for a part that was reshaped.
     inside: a tensor of booleans, which says for each index of the axis whether it is in the part.
-        It has the rank of `whole`.
+        It has as many axes as `whole`.
     mask: the mask that selects the elements of the part; None if the part lies between two bounds.
     first: the index of the first element of a part that lies between two bounds; None if unknown.
     """
@@ -143,7 +143,9 @@ class ComputedParts:
     def _gathered(
         self, bb: relax.BlockBuilder, x: Any, part: Part, attrs: Mapping[str, Any]
     ) -> Any:
-        """Return a variable that represents the slices of `x` at the indices in a part."""
+        """Return a variable that represents the slices of `x` at indices that are a part
+        themselves.
+        """
         shape = static_shape(getattr(x, "ty", None))
         if shape is None:
             raise part.why_not

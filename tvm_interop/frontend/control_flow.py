@@ -33,8 +33,8 @@ MOST_OPERATORS = 4096
 """The largest number of operators that an unrolled loop may have."""
 
 _UNLIMITED = 2**31 - 1
-"""A loop with this maximum number of iterations, or a larger one, has no limit: for `no limit`,
-exporters write the largest integer.
+"""The maximum number of iterations from which on a loop is taken to have no limit. Exporters write
+the largest integer if a loop has none.
 """
 
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
@@ -116,7 +116,7 @@ def _if(
 def _only_branch(
     bb: relax.BlockBuilder, condition: Any, branches: list[list[Any]], error: UnsupportedModelError
 ) -> list[Any]:
-    """Return the results of an `If` if only one of its branches could be imported.
+    """Return the results of an `If` of which only one branch could be imported.
 
     TVM cannot compile one of the branches for inputs of these shapes. If the condition chooses this
     branch at run time, the results are NaN, so that nobody mistakes them for an answer. If a branch

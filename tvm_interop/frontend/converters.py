@@ -193,7 +193,8 @@ def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 def _bit_cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(attrs["to"])))
-    # A boolean has 8 bits in memory but 1 bit in LLVM, so TVM cannot reinterpret its bits.
+    # TVM cannot reinterpret the bits of a boolean, because a boolean has 8 bits in memory but 1 bit
+    # in LLVM.
     if "bool" in (dtype, str(inputs[0].ty.dtype)):
         return relax.op.astype(inputs[0], dtype)
     return bb.call_te(
@@ -282,7 +283,7 @@ def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
     them.
     """
     widths, given = constant_array(pads), None if axes is None else constant_array(axes)
-    assert widths is not None  # `check_constants` has refused other pads.
+    assert widths is not None  # `check_constants` has refused pads that are no constant.
     rank = int(x.ty.ndim)
     chosen = range(rank) if given is None else (given % rank).tolist()
     for axis, before, after in zip(chosen, *widths.reshape(2, -1).tolist(), strict=True):
@@ -408,4 +409,6 @@ _CONVERTERS: dict[str, Converter] = {
 }
 
 CONVERTED = frozenset(_CONVERTERS) | frozenset(POOLS)
-"""Operators with a converter in this module or in `pooling`. TVM may have its own converter too."""
+"""Operators with a converter in this module or in the module `pooling`. If TVM has a converter too,
+the one listed here is used first.
+"""

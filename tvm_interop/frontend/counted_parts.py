@@ -34,7 +34,7 @@ class CountedParts(MarkedElements):
         super().__init__()
         self.counted = CountedTensors()
         self._sizes = CountedSizes(self.counted)
-        # For each tensor with a mask, the node that computed it.
+        # For each tensor whose elements are selected by a mask, the node that computed the tensor.
         self._recipes: dict[relax.Var, ImportedNode] = {}
         self._moved: dict[relax.Var, Any] = {}
 
@@ -48,8 +48,8 @@ class CountedParts(MarkedElements):
         self.counted.check(values)
 
     def made(self, bb: relax.BlockBuilder, op_type: str, inputs: Any, error: Exception) -> Any:
-        """Return a variable for the result of a node without a fixed shape; None if this is not
-        supported.
+        """Return a variable for the result of a node whose result has no fixed shape; None if the
+        node is not supported.
 
         Parameters
         ----------
@@ -99,11 +99,11 @@ class CountedParts(MarkedElements):
         return list(self._all_moved(bb, list(values)))
 
     def selected(self, bb: relax.BlockBuilder, condition: Any, then: Any, otherwise: Any) -> Any:
-        """Return one of two results with computed sizes; None if the sizes of both are fixed.
+        """Return the result of an `If` whose branches give computed sizes; None if both are fixed.
 
         Parameters
         ----------
-        then, otherwise: the two results. `otherwise` is None if there is only one.
+        then, otherwise: the results of the two branches. `otherwise` may be None.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class CountedParts(MarkedElements):
         """Return a `Shape` node with inputs that have counts in place of masks; return other nodes
         unchanged.
 
-        If nothing reads a count, lowering removes the operators that compute it.
+        A count may turn out not to be needed. Lowering then removes the operators that compute it.
         """
         if node.op_type != "Shape" or not any(value in self for value in node.inputs):
             return node

@@ -81,8 +81,9 @@ def with_counts(
 def _of_sizes(
     tensors: CountedTensors, sizes: CountedSizes, bb: relax.BlockBuilder, node: Node
 ) -> Any:
-    """Return the result of a node that reads a count, or sizes of which one is a count, else
-    None.
+    """Return the result of a node that reads the sizes of a tensor, if one of them is a count.
+
+    Return None for other nodes.
     """
     if node.op_type == "ConstantOfShape":
         shape = sizes.of(node.inputs[0])
@@ -119,12 +120,12 @@ def _of_sizes(
 
 
 def _best(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, number: relax.Var) -> Any:
-    """Return the result of a `TopK` along the counted axis, whose `k` is at most the count."""
+    """Return the result of a `TopK` along the counted axis. Its `k` is at most the count."""
     x = node.only_first()
     dtype = str(x.whole.ty.dtype)
     is_largest = bool(node.attrs.get("largest", 1))
     if "float" in dtype:
-        last: Any = -np.inf if is_largest else np.nan  # NaN is larger than any number.
+        last: Any = -np.inf if is_largest else np.nan  # `TopK` sorts NaN as larger than any number.
     else:
         ends = np.iinfo(dtype)
         last = int(ends.min if is_largest else ends.max)
@@ -139,9 +140,7 @@ def _best(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, number: r
 def _all_standing(
     tensors: CountedTensors, bb: relax.BlockBuilder, fields: Any, x: Counted, count: relax.Var
 ) -> Any:
-    """Return variables for counted results: their axis is that of `x`, and their count is
-    `count`.
-    """
+    """Return variables for counted results, with the axis of `x` and the count `count`."""
     each = [tensors.standing(bb, field, x.axis, count, x.origin) for field in fields]
     return each[0] if len(each) == 1 else bb.normalize(relax.Tuple(each))
 
@@ -150,7 +149,10 @@ def _all_standing(
 
 
 def _elementwise(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
-    """Compute an elementwise node. Inputs without the same count must be the same for all rows."""
+    """Compute an elementwise node, some of whose inputs have the same count.
+
+    The other inputs must have size 1 along the counted axis, or lack this axis.
+    """
     first = node.first
     if "axis" in node.attrs or "broadcast" in node.attrs:
         raise node.refused()  # Old opsets align dimensions in other ways.

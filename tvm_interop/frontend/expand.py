@@ -13,7 +13,7 @@ _OWN = "tvm_interop.written_out"
 """The ONNX domain of the functions that this module adds. No model uses this domain."""
 _WIDENED = {"Cast", "CastLike", "Constant", "Pad", "Reshape", "Shape", "Squeeze", "Unsqueeze"}
 """Operators that mean the same in definitions of opset 13 and of later opsets. For these operators,
-later opsets add only types, and modes that no definition uses.
+later opsets add only types, and modes that none of the definitions uses.
 """
 _MOST_ROUNDS = 4
 """The largest number of rounds of expansion. Each round expands one level of nested definitions."""
@@ -180,7 +180,7 @@ def typed_nodes(
 
     Parameters
     ----------
-    inferred: the same graph, with the types of its values.
+    inferred: the same graph as `graph`, with the types of its values.
     around: the types of the values of the graphs around `graph`, by name.
     """
     types = dict(around)

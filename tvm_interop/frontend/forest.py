@@ -83,7 +83,7 @@ def numbers_of(attrs: Mapping[str, Any], name: str) -> Numbers:
 
 
 def forest_of_lists(attrs: Mapping[str, Any], output: str, number: int) -> Forest:
-    """Return the trees of a node whose attributes list branches and leaves in the same lists.
+    """Return the trees of a node that has its branches and leaves in the same lists.
 
     Parameters
     ----------
@@ -147,8 +147,8 @@ def forest_of_branches(attrs: Mapping[str, Any], number: int) -> Forest:
     """Return the trees of a `TreeEnsemble`, whose attributes list branches and leaves in separate
     lists.
 
-    A branch can test whether a number is a member of a set. It is replaced by one branch for each
-    member.
+    A branch can test whether a number is a member of a set. Such a branch is replaced by one branch
+    for each member of the set.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class _Places(StandIn):
     Attributes
     ----------
     given: the mask that is the input of `NonZero`.
-    mask: the same mask. If its values are the same along its last dimensions, these are left out.
+    mask: the mask `given`, without last dimensions along which its values do not vary.
     is_turned: whether each position is a row of the tensor, as `GatherND` needs it. In the result
         of `NonZero`, each position is a column.
     """
@@ -104,7 +104,7 @@ class MarkedElements(ComputedParts):
 
         Parameters
         ----------
-        compute: a function that computes the node for other inputs.
+        compute: a function that computes the node for the inputs that it is given.
 
         Raises
         ------
@@ -122,8 +122,8 @@ class MarkedElements(ComputedParts):
         if isinstance(first, _Places):
             return self._of_places(bb, op_type, inputs[0], first, attrs)
         if op_type in ("Expand", "Reshape") and found[0] is first:
-            # The new size needs no check here: a later `ScatterND` fails unless the values fit its
-            # positions.
+            # The size that the node gives the tensor needs no check here: the `ScatterND` that
+            # writes these elements fails if they do not fit its positions.
             if isinstance(first, Part) and first.mask is not None:
                 flat = Part(first.why_not, first.whole, -1, first.inside, first.mask)
                 return self._standing(bb, flat, inputs[0])
@@ -185,8 +185,8 @@ class MarkedElements(ComputedParts):
         first: Part,
         compute: Callable[[Any], Any],
     ) -> Any:
-        """Compute an elementwise operator on whole tensors, and keep the mask of the elements for
-        the result.
+        """Compute an elementwise operator on whole tensors. The mask of the input's elements is
+        also the mask of the result's elements.
         """
         shape = static_shape(first.whole.ty)
         for value, part in zip(inputs, found, strict=True):
@@ -261,8 +261,9 @@ def _one_after_another(
     """Return a tensor that has the elements of `part`, in order, at the positions where the mask is
     true.
 
-    PyTorch exports `masked_scatter` this way. If `part` has too few elements, the missing ones are
-    NaN. Return None if the shapes do not fit, or if the elements are not floats.
+    This is needed for PyTorch's `masked_scatter`. If `part` has fewer elements than the mask has
+    true values, NaN takes the place of the missing elements. Return None if the shapes do not fit,
+    or if the elements are not floats.
     """
     size = static_shape(part.whole.ty) or ()
     if len(size) != 1 or static_shape(places.given.ty) != shape:
@@ -270,8 +271,8 @@ def _one_after_another(
     if "float" not in str(part.whole.ty.dtype):
         return None
     _LOG.warning(
-        "node %s gives one element for each position where a mask is true: if it has fewer, the "
-        "missing results are NaN",
+        "node %s gives one element for each position where a mask is true: if it has fewer "
+        "elements than there are such positions, the missing results are NaN",
         part.why_not.node,
     )
     marks = bb.emit(relax.op.reshape(places.given, (int(np.prod(shape)),)))

@@ -124,7 +124,7 @@ def _array(value: Any) -> np.ndarray:
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     value = value.detach().cpu().resolve_conj().resolve_neg()
-    if value.dtype == torch.bfloat16:  # NumPy itself lacks this type.
+    if value.dtype == torch.bfloat16:  # NumPy itself lacks bfloat16.
         return np.asarray(value.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16))
     return np.asarray(value.numpy())
 

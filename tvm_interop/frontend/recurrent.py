@@ -148,7 +148,8 @@ class _Importer:
         """Return the hidden state at each step, and the states after the last step, for one
         direction.
 
-        The shapes are (length, batch, hidden) and (batch, hidden).
+        The hidden states of all steps have the shape (length, batch, hidden). Each state after the
+        last step has the shape (batch, hidden).
         """
         gates = _GATES[self._op_type]
         # ONNX's `B` is two vectors joined: the biases of the inputs, followed by the recurrent
@@ -167,8 +168,8 @@ class _Importer:
                 for i in (0, 1)
             )
             if after_reset:
-                # The kernel adds the recurrent bias of this gate, because the reset gate scales
-                # this bias too.
+                # The kernel of this GRU adds the recurrent bias, because the reset gate scales this
+                # bias too.
                 arguments.append(of_state)
             else:
                 of_inputs = relax.op.add(of_inputs, of_state)
@@ -215,8 +216,8 @@ class _Importer:
         return self._of(given, direction)
 
     def _of(self, stacked: Any, direction: int) -> Any:
-        """Return the slice for one direction, without the axis of directions; return None for
-        None.
+        """Return the slice of `stacked` for one direction, without the axis of directions; None if
+        `stacked` is None.
         """
         if stacked is None:
             return None

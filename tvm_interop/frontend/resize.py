@@ -5,8 +5,8 @@ new size by the old size to get the scale, which is wrong if the scaled size was
 number.
 
 Resizing one dimension is a linear map, so it is a product with a matrix. Resizing the identity
-matrix gives this matrix. This module computes it without ONNX's reference implementation, which
-uses the weights of the wrong element at a position just above a whole number. In the mode
+matrix gives this matrix. This module computes the matrix without ONNX's reference implementation,
+which uses the weights of the wrong element at a position just above a whole number. In the mode
 `nearest`, each column of the matrix has a single 1, so elements are copied in place of a product. A
 product would turn infinity and NaN in one element into NaN in many.
 """
@@ -73,7 +73,7 @@ def import_resize(
         and list(shape[:2]) == [new_sizes[0], new_sizes[1]]
         and len(shape) in (3, 4, 5)
         and not (mode == "align_corners" and 1 in new_sizes.values())
-        # TVM divides by the new size minus 1, which is 0 for a new size of 1.
+        # TVM divides by the new size minus 1. So it divides by 0 for a new size of 1.
         and not (mode.startswith("tf_crop") and (len(shape) == 5 or 1 in _of_image(new_sizes)))
         and not (SHRINKING in attrs and min(factors.values()) < 1)
         and (not is_nearest or _has_no_ties(factors.values(), attrs, mode))
@@ -224,7 +224,7 @@ class _Axis(NamedTuple):
         at = np.arange(self.new, dtype=np.float32)
         one, half = np.float32(1), np.float32(0.5)
         old, new, factor = np.float32(self.old), np.float32(self.new), np.float32(self.factor)
-        # ONNX computes the positions from a size that may be fractional.
+        # ONNX computes the positions from the scaled size before rounding, which may be fractional.
         width = new if _scaled(self.old, self.factor) == self.new else factor * old
         places: np.ndarray[Any, Any] = (at + half) / factor - half
         if mode == "asymmetric":

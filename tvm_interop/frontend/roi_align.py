@@ -45,8 +45,8 @@ class _Regions(NamedTuple):
     ----------
     size: the height and the width of a pooled region.
     scale: the factor by which coordinates are multiplied.
-    ratio: the number of samples for one pooled element along each axis. If 0, it is the size of the
-        element in pixels, rounded up.
+    ratio: the number of samples for one pooled element along each axis. If it is 0, the number of
+        samples is the size of the pooled element in pixels, rounded up.
     is_half: whether coordinates are shifted by half a pixel. If not, a region is at least one pixel
         long along each axis.
     is_max: whether to take the largest sample of an element, and not their mean.

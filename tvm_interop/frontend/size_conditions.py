@@ -28,8 +28,7 @@ from .declared_dims import declared_dims
 
 _LOG = logging.getLogger("tvm_interop")
 _USUAL = 2
-"""The smallest size that PyTorch assumes for a dimension, unless a program is exported for one
-size.
+"""The smallest size that PyTorch assumes for a dimension, unless the dimension has a fixed size.
 """
 _KEY = "tvm_interop.sizes"
 """The key of the entry in the model's metadata that holds a `SizeConditions` as JSON."""

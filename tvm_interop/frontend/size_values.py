@@ -4,7 +4,8 @@ A model may behave differently for a single size, for example by an `If` that te
 batch is 7. Such a model computes a number from a shape, and for this size the number does not fit
 the numbers for other sizes. So this module computes, for all sizes, the numbers that depend only on
 shapes and constants. It uses ONNX's reference implementation. If a node uses such a number together
-with data, the number must grow evenly: by the same amount for each further row.
+with data, the number must grow evenly: by the same amount whenever the size of the input grows by
+1.
 
 If a tensor has more elements for larger sizes, such as positions or a causal mask, each of its
 elements must grow evenly.
@@ -72,7 +73,8 @@ def follow_sizes(
 
     Returns
     -------
-    A text, by the index of a dimension, that says how the model treats a size of 1 differently.
+    A text for each dimension whose size of 1 the model treats differently from larger sizes. The
+    text says how. The key is the index of the dimension.
 
     Raises
     ------
@@ -345,10 +347,10 @@ class _Numbers:
         return own
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return the shape of a value, and one more number: 1 if its elements grow in an unusual
-        way.
+        """Return the shape of a value, followed by 0 or 1.
 
-        The last number is 0 if the elements grow in the same way as for the largest sizes.
+        The last number is 0 if the elements of the value grow with the sizes in the same way as for
+        the largest sizes, and 1 if they grow in another way.
 
         A `Law` states how the elements of a value grow with the sizes. There is one `Law` for each
         set of dimensions that may have size 1 (see `_laws`). `_Uneven` is raised if the value does
@@ -362,8 +364,8 @@ class _Numbers:
         return np.array([*array.shape, int(not is_usual)])
 
     def _other_shapes(self) -> dict[int, str]:
-        """Return, by dimension, that a tensor has another shape for a size of 1, as after a
-        `Squeeze`.
+        """Return a text for each dimension for whose size of 1 the shape of a tensor does not fit
+        its shapes for larger sizes, as after a `Squeeze`.
         """
         found: dict[int, str] = {}
         for name, most in self._seen[self._sizes[-1]].items():

@@ -114,7 +114,8 @@ class ProgramFile(NamedTuple):
 class ConvertedProgram(NamedTuple):
     """An ONNX model and the program of `torch.export` that it was converted from.
 
-    `compile` accepts it in place of a program, and then does not convert the program again.
+    `compile` accepts a `ConvertedProgram` in place of the program, so that the program is not
+    converted twice.
 
     Attributes
     ----------
@@ -190,8 +191,8 @@ def _loaded(path: str) -> Any:
         if unknown:
             raise UnsupportedModelError(
                 f"`{path}` has the operator `{unknown[0]}`, which PyTorch does not know here: "
-                "export the model without it, or import the package that defines it and give the "
-                "loaded program, although operators of other packages have no form in ONNX"
+                "export the model without it. If ONNX can express it, you may also import the "
+                "package that defines it, and give the loaded program"
             ) from err
         raise UnsupportedModelError(
             f"PyTorch {torch.__version__} cannot read `{path}`: {first_line(err)}. Save the "
@@ -223,7 +224,8 @@ def _unknown_operators(found: list[str]) -> Iterator[None]:
 
 
 def _forget_ranges_of_sums(program: Any) -> None:
-    """Remove the ranges of sums from a loaded program. The saved program did not have them.
+    """Remove the ranges of sums, such as `past + 1`, from a loaded program. The saved program did
+    not have these ranges.
 
     When PyTorch loads a program, it adds a range for each dimension such as `past + 1` to the
     ranges of symbols. PyTorch 2.13 then refuses to decompose the program, because a sum is not a

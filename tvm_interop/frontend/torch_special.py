@@ -90,7 +90,9 @@ _NDTRI_FAR_TAIL = (
         2.89247864745380683936e-6, 6.79019408009981274425e-9,
     ),
 )  # fmt: skip
-"""Numerators and denominators for the three ranges of `normal_quantile`, highest power first."""
+"""The coefficients of the numerator and the denominator in each of the three ranges of
+`normal_quantile`, with the highest power first.
+"""
 
 
 def log_gamma(x: Any) -> Any:

@@ -114,7 +114,7 @@ def import_classifier(
         total = _joined(bb, inputs[0], forest, "SUM")
         if is_single:
             total = bb.emit(relax.op.strided_slice(total, [1], [0], [1]))
-        # If no score can be negative, scores are treated as probabilities.
+        # As in onnxruntime, scores are treated as probabilities if none of them can be negative.
         is_share = is_positive and len(used) == 1
         scores = Scores(labels, transform, 0.5 if is_share else 0.0, adds_to_one=is_share)
         return scores.of_two(bb, _with_base(bb, total, base))
@@ -181,9 +181,10 @@ def _finished(bb: relax.BlockBuilder, total: Any, transform: str) -> Any:
 
 
 def _joined(bb: relax.BlockBuilder, x: Any, forest: Forest, aggregate: str) -> Any:
-    """Return, for each row of `x`, the combined numbers of its leaves, shape (rows, outputs).
+    """Return the combined numbers of the leaves that each row of `x` reaches, shape (rows,
+    outputs).
 
-    An output is 0 if none of these leaves has a number for it.
+    An output is 0 if none of the leaves that the row reaches has a number for it.
     """
     shape = known_shape(x)
     if len(shape) == 1:

@@ -144,7 +144,7 @@ class _Extractor:
         kernel = self._kernel(call.args[0], where)
         inputs = tuple(self._tensor(arg, where) for arg in call.args[1].fields)
         if len(inputs) == 1 and self._is_view(call, inputs[0], self._kernels[kernel]):
-            del self._kernels[kernel]  # No call needs this kernel.
+            del self._kernels[kernel]  # The call becomes an alias, so it needs no kernel.
             return self._add_alias(var, call.args[1].fields[0], where)
         name = self._operator_names.take(var.name if is_meaningful(var.name) else kernel)
         out_ty = call.ty_args[0]

@@ -113,7 +113,8 @@ def _clip(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
     def clipped(x: Any) -> Any:
         raised = tirx.Select(x < low, low, x)
-        return tirx.Select(raised > high, high, raised)  # If low > high, ONNX's result is high.
+        # The upper bound comes last, because the result of a clip with low > high is high in ONNX.
+        return tirx.Select(raised > high, high, raised)
 
     return _of_each(bb, call, "clip", clipped)
 
@@ -147,7 +148,7 @@ def _bounded(better: Better, bound: Any) -> Callable[[Any], Any]:
 
 
 def _better_of(better: Better, a: Any, b: Any) -> Any:
-    """The number that is better by the comparison; NaN if one of the two is NaN."""
+    """The number that `better` prefers, `a` or `b`; NaN if one of them is NaN."""
     return tirx.Select(tirx.Or(better(b, a), _is_nan(b)), b, a)
 
 
@@ -224,7 +225,7 @@ def _both_nan(a: Any, b: Any) -> Any:
 
 
 def _is_nan(x: Any) -> Any:
-    # The test `x != x` would fail, because TVM simplifies it to false.
+    # A test by `x != x` would never find a NaN, because TVM simplifies this expression to false.
     return tirx.isnan(x) if "float" in str(x.ty.dtype) else tirx.const(False)
 
 

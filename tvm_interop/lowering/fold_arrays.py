@@ -157,7 +157,7 @@ def _gathered(array: _Array, indices: _Array | None, axis: int) -> _Array | None
         return None
     axis %= array.ndim
     if np.delete(indices.shape, axis).tolist() != np.delete(array.shape, axis).tolist():
-        return None  # NumPy would broadcast an axis of size 1.
+        return None  # NumPy would broadcast an axis of size 1, and TVM would not.
     if indices.size and (indices.min() < 0 or indices.max() >= array.shape[axis]):
         return None
     return np.take_along_axis(array, indices, axis)

@@ -25,7 +25,9 @@ from .static_shape import static_shape
 _CUBIC = -0.75
 """The coefficient of the cubic interpolation, as in PyTorch."""
 _FAR = 2.0**23
-"""The largest distance of a sampled place from an image, in elements."""
+"""The largest distance of a sampled place from an image, in elements. Places farther away are moved
+to this distance.
+"""
 _TAPS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
 """The number of elements that a sample reads along each axis."""
 

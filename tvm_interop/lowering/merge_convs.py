@@ -299,7 +299,7 @@ def _reading_whole(
 def _ordered(main: relax.Function, chains: list[Chain]) -> list[Chain]:
     """The chains in the order in which a concat reads their outputs side by side.
 
-    If no concat does so, the chains are in the given order.
+    If no concat reads the outputs side by side, the chains stay in the given order.
     """
     by_result = {chain.result: chain for chain in chains}
     for binding in bindings_of(main):

@@ -46,7 +46,8 @@ class UniqueNames:
 def bindings_of(func: relax.Function) -> Iterator[relax.Binding]:
     """The bindings of `func`, in order, across its blocks."""
     for block in func.body.blocks:
-        yield from block.bindings[:]  # Iterating over a slice takes half as long.
+        # Iterating over a slice takes half as long as iterating over TVM's array itself.
+        yield from block.bindings[:]
 
 
 def values_of(func: relax.Function) -> dict[relax.Var, relax.Expr]:

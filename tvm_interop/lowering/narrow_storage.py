@@ -230,7 +230,8 @@ class _Rewriter:
     def _converted(self, expr: relax.Var, convert: Callable[[Any], Any], dtype: str) -> relax.Call:
         shape = static_shape(expr.ty)
         assert shape is not None
-        dims = [tirx.IntImm("int64", dim) for dim in shape]  # Relax's sizes are of int64.
+        # The kernel's sizes must have the type of the sizes in Relax, int64.
+        dims = [tirx.IntImm("int64", dim) for dim in shape]
         data = te.placeholder(dims, str(expr.ty.dtype))
         result = te.compute(dims, lambda *i: convert(data(*i)), name=convert.__name__.strip("_"))
         kernel = te.create_prim_func([data, result])

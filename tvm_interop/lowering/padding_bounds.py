@@ -123,7 +123,9 @@ def reads_later(forms: Sequence[Form]) -> bool:
 
 
 def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
-    """The bounds of a statement's result, where `bound(where)` gives each (see `bound_of`)."""
+    """The bounds of a statement's result. The function `bound` computes each of them (see
+    `bound_of`).
+    """
     return Bounds(
         bound({}),
         tuple(bound(_elsewhere_given(form, p, "filled")) for p in form.positions),
@@ -251,7 +253,8 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
         if not where:
             of_all = bound(where)
         found = _repeated(kind, old, of_all, dtype)
-        there = bound(where, "anchor")  # A maximum includes the anchor.
+        # The maximum is at least the value at the anchor, and the minimum at most this value.
+        there = bound(where, "anchor")
         if kind == "max":
             return Bound(max(found.least, there.least), found.greatest)
         if kind == "min":
@@ -305,7 +308,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
         choose = max if kind == "max" else min
         return Bound(choose(least), choose(greatest))
     if kind == "div" and parts[0] == ZERO and not _at_filled(tree[2], where):
-        return ZERO  # A divisor of 0 gives NaN without padding too.
+        return ZERO  # The divisor may be 0, but then the result is NaN without padding too.
     if kind in ("add", "sub", "mul", "div"):
         return arithmetic(kind, parts[0], parts[1], dtype)
     return of_call(kind, parts, dtype)
@@ -315,16 +318,16 @@ def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str
     """The bound of an element that is read."""
     at = [where.get(p, "") if isinstance(p, str) else "" for p in positions]
     are_given = [_is_given(p, where) for p in positions]
-    # A position before a padded position may be padded or given.
+    # For an earlier position, use its loop: a position before a padded one may be padded or given.
     loops = [p[1] if isinstance(p, tuple) else p for p in positions]
     may_be_filled = [bounds.filled[i] for i, p in enumerate(loops) if where.get(str(p)) == "filled"]
-    is_alone = are_given.count(False) == 1  # All other positions are given.
+    is_alone = are_given.count(False) == 1  # All positions but one are given.
     if may_be_filled and not is_alone:
         may_be_filled.append(bounds.all_filled)
     if at and at.count("filled") == len(at) > 1:
         may_be_filled = [bounds.all_filled]
     if ANY in may_be_filled:
-        return ANY  # The element may be NaN at a padded position.
+        return ANY  # The position may be padded, and the element there may be NaN.
     hold = [bounds.all, *(bounds.anchor[i] for i, each in enumerate(at) if each == "anchor")]
     if all(are_given):
         hold.append(bounds.given)

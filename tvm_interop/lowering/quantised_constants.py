@@ -13,7 +13,7 @@ from tvm import relax
 
 _DEEPEST = 8
 """The largest number of operators between a constant and the operator that uses it. Exporters
-insert fewer.
+insert fewer operators than this.
 """
 
 

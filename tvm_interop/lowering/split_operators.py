@@ -1,8 +1,9 @@
 """Divides large operators into parts, which are operators too.
 
-The scheduler then decides both how cores share one operator and which operators run in parallel.
-Like all operators, parts wait for each other by the executor's events. So they need no barrier for
-a team of threads. A barrier costs more, and is very slow if another program uses one of the cores.
+Since parts are operators, the scheduler decides both how cores share a large operator and which
+operators run in parallel. Like all operators, parts wait for each other by the executor's events.
+So they need no barrier for a team of threads. A barrier costs more, and is very slow if another
+program uses one of the cores.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from ..program.storage import ALIGNMENT, stored_nbytes
 def split_operators(program: Program, parts: int) -> Program:
     """Divide each large operator of `program` into up to `parts` parts, and return the new program.
 
-    A library operator is divided
+    A library operator is divided in one of these ways:
 
-    - by images, if it has several;
-    - by channels, in whole blocks of 16, if it is a convolution or a pooling of one image;
-    - by groups, if it is a convolution with groups;
-    - by rows of the image, if its result has a single block of channels;
-    - by rows or by matrices, if it is a matrix product;
-    - by columns, if it is a matrix product with a few rows.
+    - an operator on several images, by images;
+    - a convolution or a pooling of one image, by channels, in whole blocks of 16;
+    - a convolution with groups, by groups;
+    - an operator whose result has a single block of channels, by rows of the image;
+    - a matrix product, by rows or by matrices;
+    - a matrix product with a few rows, by columns.
 
     Each part has its own description, and reads and writes aliases of the operator's tensors. If
     the numbers of a part are not contiguous in a tensor, such as columns of a matrix, the part is

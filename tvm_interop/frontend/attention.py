@@ -1,7 +1,7 @@
 """Converts onnxruntime's fused operators for attention, rotary embeddings and embeddings.
 
-The operators belong to onnxruntime's own domain, `com.microsoft`. Some of them have the same name
-as an ONNX operator, but take other inputs.
+The operators belong to onnxruntime's own domain, `com.microsoft`. Some of these operators have the
+same name as an ONNX operator, but take other inputs.
 
 Source: onnxruntime's list of its operators, ContribOperators.md, and its kernels for CPUs.
 """

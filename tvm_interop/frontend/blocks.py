@@ -1,7 +1,8 @@
 """Converts ONNX's quantisation in blocks, which divides an axis of a tensor into blocks.
 
-Each block has its own scale. TVM's `quantize` and `dequantize` do not support this: they take one
-scale for the whole tensor, or one scale for each index of an axis.
+In quantisation in blocks, each block of elements has its own scale. TVM's `quantize` and
+`dequantize` do not support this: they take one scale for the whole tensor, or one scale for each
+index of an axis.
 
 Source: the definitions of `QuantizeLinear` and `DequantizeLinear` in the ONNX specification, opset
 21.
@@ -77,7 +78,8 @@ def _spread(
 
     def of_elements(values: Any) -> Any:
         repeated = bb.emit(relax.op.repeat(values, block, axis))
-        # The last block may have fewer than `block` elements, so the surplus is cut off.
+        # The last block of an axis may have fewer than `block` elements, so the repeated numbers
+        # beyond the end of the axis are cut off.
         return bb.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]]))
 
     return of_elements

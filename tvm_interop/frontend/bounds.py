@@ -111,7 +111,7 @@ def _bounded_tensor(
 class _Bindings:
     """Collects the bindings that clip indices; used in place of a block builder.
 
-    The caller inserts these bindings before the binding that uses the indices.
+    The caller inserts the collected bindings before the binding that uses the indices.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 """Reduces a part of a tensor, such as a slice, whose bounds are computed when the model runs.
 
-A schedule is made for fixed shapes, so a part of unknown size cannot be stored. But the sum of such
-a part has a fixed shape. The sum equals that of the whole tensor with 0 in place of the elements
-outside of the part. PyTorch exports an `EmbeddingBag` with offsets as sums over such parts.
+A schedule is made for fixed shapes, so a slice of unknown size cannot be stored. But the sum of its
+elements has a fixed shape. It equals the sum over the whole tensor with 0 in place of the elements
+outside of the slice. PyTorch exports an `EmbeddingBag` with offsets as sums over such slices.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class StandIn:
 
 @dataclass(frozen=True)
 class Part(StandIn):
-    """Some of the elements of a tensor along an axis.
+    """A part of a tensor, such as a slice: some of its elements along an axis.
 
     Attributes
     ----------
-    whole: the tensor whose elements the part has.
+    whole: the tensor from which the elements of the part are selected.
     axis: the axis along which elements are selected, or -1 for a part that was reshaped.
     inside: a tensor of booleans, which says for each index of the axis whether it is in the part.
         It has as many axes as `whole`.
@@ -122,7 +122,8 @@ class ComputedParts:
     def converted(
         self, bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any]
     ) -> Any:
-        """Return the result of a node that reads a part, or None if the node reads no part.
+        """Return the result of a node that reads a part with computed bounds, or None for other
+        nodes.
 
         Raises
         ------

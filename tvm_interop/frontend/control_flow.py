@@ -231,9 +231,9 @@ def _if_it_goes_on(
 def _nothing_collected(graph: onnx.GraphProto, states: Sequence[Any], body: Body) -> list[Any]:
     """Return the empty tensors that a loop of 0 iterations collects.
 
-    The first size of each tensor is 0. The other sizes are the same as for one iteration. To find
-    them, the operators of one iteration are imported. They are removed later, since nothing reads
-    their results.
+    The first size of each collected tensor is 0. Its other sizes are those of a tensor that one
+    iteration collects. To find these sizes, the operators of one iteration are imported. These
+    operators are removed later, since nothing reads their results.
     """
     values = [relax.const(0, "int64"), relax.const(True, "bool"), *states]
     names = [value.name for value in graph.input]

@@ -94,8 +94,8 @@ def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 
 def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter of `Clip` emits finished kernels, which later passes cannot fuse with a
-    # convolution.
+    # TVM's converter of `Clip` emits calls of kernels in place of Relax operators. Later passes
+    # cannot fuse such a call with a convolution.
     low, high = (*inputs[1:3], None, None)[:2]
     x = inputs[0]
     if len(inputs) == 1:  # In old opsets the bounds of `Clip` are attributes.
@@ -254,8 +254,8 @@ def _gemm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter of `Pad` emits a finished kernel, which later passes cannot fuse with a
-    # convolution.
+    # TVM's converter of `Pad` emits a call of a kernel in place of a Relax operator. Later passes
+    # cannot fuse such a call with a convolution.
     x = inputs[0]
     pads, value, axes = (*inputs[1:4], None, None, None)[:3]
     if attrs.get("mode") == b"wrap":

@@ -3,7 +3,7 @@
 A schedule is made for fixed shapes. So a counted tensor is stored with the largest size that it can
 have. Its true size, the count, is computed as a separate tensor. Elements beyond the count have no
 meaning, and no result may depend on them. Some operators compute each row of their result from the
-same row of the input. They run on the whole tensor, and their result has the same count.
+same row of the input. Such an operator runs on the whole tensor, and its result has the same count.
 `counted_rules` lists the supported operators. All others are refused.
 
 If a counted tensor is an output of the model, its count becomes a further output of `main`. After a
@@ -37,7 +37,7 @@ class Counted:
 
     Attributes
     ----------
-    whole: the tensor with its largest size.
+    whole: the tensor, stored with the largest size that it can have along the axis.
     axis: the axis whose size is computed.
     count: the size along the axis, int64 of shape (1,). It is at most the largest size.
     origin: a description of the node that the count comes from.
@@ -111,7 +111,7 @@ class CountedTensors:
         return self._most[count]
 
     def is_at_most(self, count: relax.Var, other: relax.Var) -> bool:
-        """Whether `count` is `other`, or the minimum of `other` and an integer."""
+        """Whether `count` is the count `other`, or the minimum of `other` and an integer."""
         if count.same_as(other):
             return True
         known = [key for key, found in self._counts.items() if found.same_as(count)]
@@ -183,7 +183,7 @@ class CountedTensors:
     def places(self, bb: relax.BlockBuilder, x: Any, origin: str) -> relax.Var:
         """Return the result of a `NonZero` of `x`: the positions of the elements that are not 0.
 
-        It has a row for each dimension of `x`, and a column for each of these elements.
+        The result has a row for each dimension of `x`, and a column for each element that is not 0.
         """
         counted = self.of(x)
         whole = x if counted is None else counted.whole
@@ -294,7 +294,7 @@ class Node:
         return self.compute(type(self.inputs)(given))
 
     def refused(self) -> UnsupportedModelError:
-        """Return the error for a node that cannot read these tensors."""
+        """Return the error for this node, if it cannot read its counted tensors."""
         return UnsupportedModelError(why_not(self.first))
 
     def only_first(self) -> Counted:

@@ -1,9 +1,10 @@
 """Chooses how to compute a tensor whose size depends on the numbers in other tensors.
 
-There are two ways. `marked_elements` and `computed_parts` keep the whole tensor and add a mask that
-marks the selected elements. This is cheap, but few operators can read such a tensor. `counted`
-moves the selected elements to the front, which costs a pass over the tensor. So the whole tensor
-and its mask are kept until an operator needs the selected elements in order.
+There are two ways to compute a tensor of selected elements. `marked_elements` and `computed_parts`
+keep the whole tensor and add a mask that marks the selected elements. This is cheap, but few
+operators can read such a tensor. `counted` moves the selected elements to the front, which costs a
+pass over the tensor. So the whole tensor and its mask are kept until an operator needs the selected
+elements in order.
 """
 
 from __future__ import annotations

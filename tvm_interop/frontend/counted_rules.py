@@ -149,9 +149,9 @@ def _all_standing(
 
 
 def _elementwise(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
-    """Compute an elementwise node, some of whose inputs have the same count.
+    """Compute an elementwise node whose counted inputs have the same count.
 
-    The other inputs must have size 1 along the counted axis, or lack this axis.
+    Inputs without a count must have size 1 along the counted axis, or lack this axis.
     """
     first = node.first
     if "axis" in node.attrs or "broadcast" in node.attrs:
@@ -234,7 +234,8 @@ def _gather_nd(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> A
     if int(node.attrs.get("batch_dims", 0)) or indices is None:
         raise node.refused()
     if data is not None:
-        # Each index has a single component, which addresses a row of the data.
+        # The rows of the data are counted, so each index must have a single component, which
+        # addresses a row.
         if data.axis != 0 or indices.shape[-1] != 1 or indices.axis == len(indices.shape) - 1:
             raise node.refused()
         places = bb.emit(relax.op.reshape(indices.whole, indices.shape[:-1]))

@@ -67,8 +67,8 @@ class CountedSizes:
         """Remember that `result` is a mask that was cast or reshaped, if the model has its
         `NonZero`.
 
-        PyTorch exports the number of true elements of a mask as a `ReduceSum` of such a tensor.
-        This number is the count of the `NonZero`.
+        PyTorch exports the number of true elements of a mask as a `ReduceSum` of the cast mask.
+        This number is the count of the `NonZero` of the mask.
         """
         mask = self._mask_of(node.inputs[0]) if node.op_type in ("Cast", "Reshape") else None
         if mask is None:

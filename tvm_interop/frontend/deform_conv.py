@@ -59,8 +59,8 @@ def import_deform_conv(
     if mask is not None:
         _check_shape("mask", mask, (shape[0], groups * points, *sampling.steps))
         given.append(mask)
-    # All channels of a group are read at the same places, so a separate kernel computes the places
-    # once for each group.
+    # All channels of an offset group are read at the same places, so a separate kernel computes the
+    # places once for each offset group.
     corners = bb.emit(
         bb.call_te(
             lambda *tensors: _corners(sampling, *tensors),
@@ -114,8 +114,8 @@ def _corners(sampling: _Sampling, offset: Any, mask: Any = None) -> list[Any]:
     """Return the four elements around each place: their positions in an image, and their weights.
 
     Each weight is the weight of the element in a linear interpolation, multiplied by the mask. The
-    position is -1 for an element outside of the image. Positions and weights have the shape
-    (images, window points of all groups, 4, rows, columns).
+    position of an element outside of the image is -1. Positions and weights have the shape (images,
+    window points of all groups, 4, rows, columns).
     """
     (height, width), dtype = sampling.sizes, str(offset.dtype)
     columns = sampling.windows[1].size

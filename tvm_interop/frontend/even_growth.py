@@ -51,7 +51,8 @@ class Growth:
     def at(self, sizes: Sizes) -> np.ndarray | None:
         """The numbers expected for these sizes, if they grow like the given numbers.
 
-        The result is None if no numbers were given for sizes where the same dimensions have size 1.
+        The result is None if no numbers were given for sizes where the same dimensions as in
+        `sizes` have size 1.
         """
         fit = self._fits.get(ones_of(sizes))
         return None if fit is None else fit.at(sizes)

@@ -126,8 +126,9 @@ def _by_factors(bb: relax.BlockBuilder, x: Any, factors: tuple[int, int], invers
 def _as_convolution(bb: relax.BlockBuilder, x: Any, length: int, inverse: bool, kept: int) -> Any:
     """Return a transform of any length, computed by transforms whose length is a power of two.
 
-    Since n * k equals (n**2 + k**2 - (k - n)**2) / 2, the transform can be written as a convolution
-    with a constant signal. The convolution is computed as a product of spectra.
+    The product n * k of the indices of an input and an output equals (n**2 + k**2 - (k - n)**2) /
+    2. So the transform can be written as a convolution with a constant signal. The convolution is
+    computed as a product of spectra.
     """
     _, taken, _ = known_shape(x)
     places = np.arange(max(taken, kept), dtype=np.int64)

@@ -148,7 +148,9 @@ class MarkedElements(ComputedParts):
         places: _Places,
         attrs: Mapping[str, Any],
     ) -> Any:
-        """Return the result of a `Transpose` or `Shape` of positions."""
+        """Return the result of a `Transpose` or `Shape` of the positions at which a mask is
+        true.
+        """
         if op_type == "Transpose" and list(attrs.get("perm", (1, 0))) == [1, 0]:
             turned = _Places(places.why_not, places.given, places.mask, not places.is_turned)
             return self._standing(bb, turned, x)

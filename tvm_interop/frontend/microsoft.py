@@ -1,6 +1,6 @@
 """Converts operators that onnxruntime fuses when it saves an optimised model.
 
-Most of these operators belong to onnxruntime's own domain, `com.microsoft`. Two of them have no
+Most operators that onnxruntime fuses belong to its own domain, `com.microsoft`. Two of them have no
 domain: `SimplifiedLayerNormalization`, and `LayerNormalization` in models of opsets that do not
 define it. The module `quantised` rewrites the quantised operators of the domain.
 
@@ -32,8 +32,8 @@ _LAYER_NORM_OPSET = 17
 def with_domain(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return `model` with onnxruntime's domain set for the operators that only onnxruntime defines.
 
-    A model that tf2onnx exports uses these operators without declaring onnxruntime's domain.
-    onnxruntime runs such a model anyway.
+    tf2onnx exports models that use such operators without declaring onnxruntime's domain.
+    onnxruntime runs these models anyway.
     """
     standard = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
     moved = {"SimplifiedLayerNormalization"}

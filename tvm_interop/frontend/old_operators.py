@@ -77,7 +77,8 @@ def _scales(attrs: dict[str, Any]) -> np.ndarray[Any, Any]:
 def _aligned(bb: relax.BlockBuilder, x: Any, y: Any, axis: int) -> Any:
     """Return `y` with axes of size 1 added at its end.
 
-    The first axis of `y` is then aligned with the axis `axis` of `x`.
+    The number of added axes is such that the first axis of `y` is aligned with the axis `axis` of
+    `x`.
     """
     rank, shape = int(x.ty.ndim), static_shape(y.ty) or ()
     sizes = [*shape, *[1] * (rank - axis % rank - len(shape))]

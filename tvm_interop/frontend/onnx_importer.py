@@ -220,7 +220,9 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self._nodes[name] = self._named(wide, f"{name}/from_bfloat16")
 
     def _named(self, result: Any, name: str) -> relax.Var:
-        """Bind a conversion of an input or output to a variable, and record its name."""
+        """Bind `result`, an input or output converted from or to bfloat16, to a variable with a
+        name.
+        """
         var = self.bb.emit(result, name)
         self._names[var] = name
         return var
@@ -253,7 +255,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def abandon(self) -> None:
         """End the blocks that a failed import has left open, so that TVM does not warn about them.
 
-        Otherwise TVM would write a warning about open blocks to standard error.
+        TVM writes a warning about each open block to standard error.
         """
         # TVM raises an `InternalError` once no block is open.
         with contextlib.suppress(tvm.error.InternalError):

@@ -106,7 +106,7 @@ def check_all_given(
 def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> dict[str, int]:
     """Return, for each input with the dimension `name`, the axis of this dimension.
 
-    The keys are the names of the inputs.
+    The keys of the result are the names of the inputs.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dim
         raise InputError(
             "sizes by the names of dimensions can be given for ONNX models and for programs of "
             f"torch.export, and this is a `{type(model).__name__}`: give `input_shapes` (on the "
-            "command line, --input-shapes), several times for several sizes"
+            "command line, --input-shapes), once for each size"
         )
     model = as_onnx(model)
     graph = (model if isinstance(model, onnx.ModelProto) else read_for_import(model)).graph

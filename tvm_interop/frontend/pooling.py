@@ -27,9 +27,10 @@ POOLS = ("AveragePool", "LpPool", "MaxPool")
 def import_pool(
     bb: relax.BlockBuilder, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return the result of a pooling, and for a `MaxPool` with two outputs also the positions.
+    """Return the result of a pooling; for a `MaxPool` with two outputs, also the positions of the
+    largest elements.
 
-    Return None unless the shape is static and has 3 to 5 dimensions.
+    Return None unless the shape of the input is static and has 3 to 5 dimensions.
     """
     x = inputs[0]
     shape = static_shape(x.ty)

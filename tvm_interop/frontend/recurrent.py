@@ -318,7 +318,8 @@ def _activations(
             f"`{op_type}` names {len(names)} activations and needs {len(usual)} for each of its "
             f"{directions} direction(s)"
         )
-    # The list of alphas has entries only for activations with an alpha. The same holds for betas.
+    # The list `activation_alpha` has entries only for activations that use an alpha. In the same
+    # way, the list `activation_beta` has entries only for activations that use a beta.
     alphas, betas = list(attrs.get("activation_alpha", ())), list(attrs.get("activation_beta", ()))
     found: list[Activation] = []
     for name in names:

@@ -141,7 +141,9 @@ def _taken(bb: relax.BlockBuilder, x: Any, places: Mapping[int, np.ndarray[Any, 
 
 
 def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
-    """Return the start and the end of the region on each axis, as fractions of the axis's size."""
+    """Return the start and the end, on each axis, of the region that is resized (the input `roi`),
+    as fractions of the axis's size.
+    """
     known = None if roi is None else constant_array(roi)
     if known is None:
         raise UnsupportedModelError(
@@ -198,7 +200,7 @@ class _Axis(NamedTuple):
     region: tuple[float, float] | None
 
     def matrix(self, attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        """Return the resized identity matrix, shape (old, new).
+        """Return the identity matrix resized along this axis, shape (old, new).
 
         The column of a new element is 0 if its position is outside of the image.
 
@@ -218,8 +220,8 @@ class _Axis(NamedTuple):
     def _places(self, mode: str) -> np.ndarray[Any, Any]:
         """Return the position in the image of each new element, in float32 as in onnxruntime.
 
-        The rounding to float32 matters: if a position lies halfway between two old elements, it
-        decides which of them is the nearest.
+        The rounding to float32 matters: if a position lies halfway between two old elements, the
+        rounding decides which of them is the nearest.
         """
         at = np.arange(self.new, dtype=np.float32)
         one, half = np.float32(1), np.float32(0.5)

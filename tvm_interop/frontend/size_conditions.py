@@ -6,8 +6,8 @@ sizes, and refuses to run the program if one is not met. This package does the s
 `torch_program.py` writes the conditions as texts into the metadata of the ONNX model, and this
 module checks them.
 
-The texts are not executed as Python code. This module evaluates their syntax trees, and supports
-only the operations in `_OPERATIONS` and `_FUNCTIONS`.
+The conditions are texts in Python, but they are not executed as Python code. This module evaluates
+their syntax trees, and supports only the operations in `_OPERATIONS` and `_FUNCTIONS`.
 """
 
 from __future__ import annotations

@@ -286,7 +286,8 @@ class _Numbers:
         return growth
 
     def _series(self) -> dict[str, dict[Sizes, np.ndarray]]:
-        """The numbers that must grow evenly, by the name of a value in `uses` and by the sizes.
+        """The numbers that must grow evenly: for each value in `uses`, the numbers for each
+        combination of sizes.
 
         For a small value whose shape is the same for all sizes, the numbers are the value's
         elements. For any other value, they are the numbers that `_distance` returns.
@@ -349,8 +350,8 @@ class _Numbers:
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Return the shape of a value, followed by 0 or 1.
 
-        The last number is 0 if the elements of the value grow with the sizes in the same way as for
-        the largest sizes, and 1 if they grow in another way.
+        The last number is 0 if the elements of the value grow with the sizes as they do for the
+        largest sizes. It is 1 if they grow in another way.
 
         A `Law` states how the elements of a value grow with the sizes. There is one `Law` for each
         set of dimensions that may have size 1 (see `_laws`). `_Uneven` is raised if the value does
@@ -397,7 +398,7 @@ def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
 
 
 def of_shape(node: onnx.NodeProto, shape: Shape) -> np.ndarray:
-    """The result of a `Shape` or `Size` of a tensor of this shape."""
+    """The result of a `Shape` or `Size` node for a tensor of this shape."""
     if node.op_type == "Size":
         return np.array(math.prod(shape), np.int64)
     ends = {a.name: int(a.i) for a in node.attribute}

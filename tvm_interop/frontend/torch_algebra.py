@@ -104,9 +104,9 @@ def solve_triangular(
 def sign_and_log_of_determinant(x: Any) -> Any:
     """Convert `linalg.slogdet`.
 
-    The rows of a matrix are first scaled to the length 1, so its determinant is at most 1. The
-    determinant is computed in float64. It is too small for float64 only if a matrix has several
-    hundred rows.
+    The rows of a matrix are first scaled to the length 1, so the determinant of the scaled matrix
+    is at most 1. It is computed in float64. It is too small for float64 only if the matrix has
+    several hundred rows.
     """
     wide = op.Cast(x, to=TensorProto.DOUBLE)
     lengths = op.ReduceL2(wide, ints(-1), keepdims=1)

@@ -1,7 +1,8 @@
 """Converts products of groups of rows, each group by its own matrix, as in mixtures of experts.
 
-`transformers` defines an operator of its own for such a product. A program of `torch.export` names
-the operator, and PyTorch cannot read the program in a process in which nobody has defined it.
+The package `transformers` defines an operator of its own for products of groups of rows. A program
+of `torch.export` names the operator, and PyTorch cannot read the program in a process in which
+nobody has defined it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Converts to ONNX PyTorch's operators that depend on the exact bits of float32 numbers.
 
-These operators are computed in float64. Float64 represents all float32 numbers exactly, and also
-the differences of neighbouring float32 numbers.
+The operators are computed in float64. Float64 represents all float32 numbers exactly, and also the
+differences of neighbouring float32 numbers.
 """
 
 from __future__ import annotations

@@ -427,7 +427,9 @@ def _in_cells(reduce: Any, x: Any, output_size: Sequence[int]) -> Any:
 
 
 def _adaptive_max_pool(x: Any, output_size: Sequence[int]) -> Any:
-    """Convert the maxima. `check_program` refuses a program that uses their positions."""
+    """Convert the maxima of an adaptive pooling. `check_program` refuses a program that uses the
+    positions of the maxima.
+    """
     return _in_cells(op.ReduceMax, x, output_size), op.Constant(value_int=0)
 
 

@@ -102,7 +102,7 @@ def nan_median(x: Any) -> Any:
 def mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """Convert `mode`: the smallest of the most frequent elements, and its last position.
 
-    Each element is compared with all others of its row.
+    To find its frequency, each element is compared with all other elements of its row.
     """
     if not len(x.shape):
         return op.Identity(x), op.Constant(value_int=0)

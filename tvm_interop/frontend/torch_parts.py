@@ -15,10 +15,10 @@ _ATEN = torch.ops.aten
 def spelled_out(program: Any) -> Any:
     """Return the program, with operators that the exporter cannot convert replaced by simpler ones.
 
-    This concerns attention of other than four dimensions, LSTMs with projections, and linear
-    algebra with a check for errors. It also concerns shifts by a tensor, some operators on complex
-    numbers, and `clamp`, `arange` and differences of both integers and floats. A program without
-    such operators is returned unchanged.
+    The replaced operators are: attention of other than four dimensions; LSTMs with projections;
+    linear algebra with a check for errors; shifts by a tensor; some operators on complex numbers;
+    and `clamp`, `arange` and differences of both integers and floats. A program without such
+    operators is returned unchanged.
     """
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     found = {node.target for node in nodes if _in_parts(node)}

@@ -204,7 +204,7 @@ def _cotangent_derivative(n: int) -> list[int]:
 def bessel(order: int, is_scaled: bool, x: Any) -> Any:
     """Convert the modified Bessel functions of the first kind, `i0` and `i1`.
 
-    Both functions are computed by their power series or, for large numbers, by their asymptotic
+    `i0` and `i1` are computed by their power series or, for large numbers, by their asymptotic
     series (Abramowitz and Stegun, 9.6.10 and 9.7.1).
 
     Parameters

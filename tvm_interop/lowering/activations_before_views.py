@@ -40,7 +40,8 @@ class _Move:
 
 @module_pass(opt_level=0, name="ActivationsBeforeViews")
 class ActivationsBeforeViews:
-    """Compute activations of convolutions and products before their transposition.
+    """Compute activations of convolutions and matrix products before the transposition of the
+    result.
 
     A kernel library computes a convolution and an activation in one call, but only if nothing lies
     between them. In SegFormer and PVT v2, each convolution is reshaped and transposed from an image

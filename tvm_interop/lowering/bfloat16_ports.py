@@ -1,8 +1,8 @@
 """Describes the inputs and outputs of a model that are bfloat16, and their conversions to float32.
 
-TVM supports bfloat16 only in part, so in Relax such an input or output has the type uint16, and
-holds the 16 bits of each number. The first operator of an input widens it to float32, and the last
-operator of an output rounds it.
+TVM supports bfloat16 only in part, so in Relax an input or output of bfloat16 has the type uint16,
+and holds the 16 bits of each number. The first operator that reads such an input widens it to
+float32, and the last operator before such an output rounds it.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def legalize_grid_sample(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     attrs = call.attrs
     settings = _Settings(str(attrs.method), str(attrs.padding_mode), bool(attrs.align_corners))
     sizes = [int(size) for size in data.ty.shape][2:]
-    # Each step has its own kernel. In a single kernel, the expressions of all steps would be
-    # nested, and their lengths would multiply.
+    # Each step of the sampling has its own kernel. In a single kernel, the expressions of all steps
+    # would be nested, and their lengths would multiply.
     places = bb.emit(_opaque(bb, lambda x: _places(settings, sizes, x), grid, "grid_places"))
     taps = bb.emit(_opaque(bb, lambda x: _taps(settings, sizes, x), places, "grid_taps"))
     indices, weights = (bb.emit(relax.TupleGetItem(taps, i)) for i in (0, 1))

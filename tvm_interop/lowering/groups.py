@@ -105,7 +105,7 @@ class Group:
 
         Parameters
         ----------
-        fields: other fields of the description that change.
+        fields: the fields of the description that change, besides `shapes` and `layouts`.
 
         Returns
         -------

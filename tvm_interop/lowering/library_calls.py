@@ -2,10 +2,10 @@
 
 The groups are found before the operators become kernels.
 
-Each group becomes a separate function. Fusion turns each such function into one kernel, and neither
-splits it nor adds operators to it. A concatenation that needs no computation at all may also be a
-group. At run time, either TVM's kernel runs, or a library computes the group. An attribute of the
-function describes the group to libraries.
+Each group of operators for a library becomes a separate function. Fusion turns each such function
+into one kernel, and neither splits it nor adds operators to it. A concatenation that needs no
+computation at all may also be a group. At run time, either TVM's kernel runs, or a library computes
+the group. An attribute of the function describes the group to libraries.
 
 The files in `recognise/`, one for each kind of operator, find the operator with which a group
 begins. This module finds the operators that may follow in the group. The same operators may follow

@@ -309,7 +309,8 @@ class _Proof:
                     yield Masks(names, "all")
 
     def _is_wide(self, value: Value, axis: int) -> bool:
-        """Whether an input has several numbers for each position of a row. Then it is not a mask.
+        """Whether an input has several numbers for each position of a row. Such an input is no
+        mask.
 
         If the sequence is the first of two axes, the second axis may be a batch of a fixed size, or
         it may hold features. Integers are taken to be one number for each row of a batch. Floats

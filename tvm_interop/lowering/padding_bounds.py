@@ -4,12 +4,13 @@ An element may have several positions, such as one for queries and one for keys 
 position that is not padded is called given. The anchor is a given position that the mask keeps. A
 tensor has these bounds:
 
-- `all` holds for all elements.
-- `filled` has a bound for each position: it holds if this position is padded, and the other
-  positions of the element are given.
-- `anchor` has a bound for each position: it holds if this position is the anchor, whatever the
-  other positions are.
-- `given` holds if all positions of the element are given, and `all_filled` if all are padded.
+- The bound `all` holds for all elements.
+- The list `filled` has a bound for each position of an element. It holds if this position is padded
+  and the other positions of the element are given.
+- The list `anchor` has a bound for each position of an element. It holds if this position is the
+  anchor, whatever the other positions are.
+- The bound `given` holds if all positions of an element are given, and the bound `all_filled` holds
+  if all are padded.
 
 The bounds assume one condition: all floats that the model computes, at given and at padded
 positions, are finite, and their absolute values are at most `ORDINARY`. This does not include
@@ -43,7 +44,7 @@ from .position_form import Form, Position, Tree
 
 
 class Bounds(NamedTuple):
-    """The bounds of a tensor.
+    """The bounds of the elements of a tensor.
 
     Attributes
     ----------

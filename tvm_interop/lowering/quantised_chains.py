@@ -78,7 +78,8 @@ class Sum:
 
     Attributes
     ----------
-    addend: the variable of the other tensor. It has floats that were dequantised from integers.
+    addend: the variable of the tensor that is added to the product. It has floats that were
+        dequantised from integers.
     of: the scale, zero point and type of the integers from which `addend` was dequantised.
     low, high: the bounds of a clip of the sum.
     words: the scale, zero point and type of the result.

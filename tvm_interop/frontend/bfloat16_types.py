@@ -1,9 +1,9 @@
-"""Gives the tensors of a model that are bfloat16 the type float32.
+"""Changes the type of a model's bfloat16 tensors to float32.
 
-Operators then compute in float32, and the values between operators are not rounded to bfloat16. An
-explicit conversion to bfloat16 still rounds: it becomes two casts, to bfloat16 and back to float32.
-The importer replaces the two casts by one rounding. Weights of bfloat16 keep their values, because
-float32 has all numbers of bfloat16.
+After this change, operators compute in float32, and the values between operators are not rounded to
+bfloat16. An explicit conversion to bfloat16 still rounds: it becomes two casts, to bfloat16 and
+back to float32. The importer replaces the two casts by one rounding. Weights of bfloat16 keep their
+values, because float32 has all numbers of bfloat16.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
 _OF_TYPES = frozenset(
     {"dtype", "output_datatype", "output_dtype", "precision", "softmax_precision", "stash_type"}
 )
-"""Attributes whose value is the number of a type."""
+"""The names of attributes whose value is ONNX's number for a data type."""
 _MOST_BYTES = 2**31
 """The largest size in bytes of a model in memory that ONNX can check or change."""
 
@@ -77,7 +77,7 @@ def _is_port(value: onnx.ValueInfoProto) -> bool:
 
 
 def _has_bfloat16(graph: onnx.GraphProto) -> bool:
-    """Whether a tensor, a type or an attribute of the graph is or names bfloat16."""
+    """Whether bfloat16 occurs in a graph, as the type of a tensor or in an attribute."""
     return (
         any(tensor.data_type == _NARROW for tensor in graph.initializer)
         or any(tensor_type.elem_type == _NARROW for tensor_type in _types_in(graph))
@@ -122,7 +122,7 @@ def _check_bytes(graph: onnx.GraphProto, origin: str) -> None:
     if total >= _MOST_BYTES:
         raise UnsupportedModelError(
             f"{origin} has weights of bfloat16, which take {total / 2**30:.1f} GiB as float32, and "
-            "a model in memory may have 2 GiB: give the path of its file, from which large "
+            "a model in memory has at most 2 GiB: give the path of its file, from which large "
             "weights are read one by one"
         )
 

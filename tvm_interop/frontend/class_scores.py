@@ -63,7 +63,7 @@ def labels_of(attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
 def check_transform_of_one(transform: str) -> None:
     """Refuse a node that transforms a single result, such as the result of a regression.
 
-    ONNX defines such transforms, but onnxruntime does not compute them.
+    ONNX defines transforms of a single result, but onnxruntime does not compute them.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def check_transform_of_one(transform: str) -> None:
 
 
 def transformed(bb: relax.BlockBuilder, scores: Any, transform: str) -> Any:
-    """Return the scores transformed along the last axis. ONNX's name of the transform is given."""
+    """Return the scores after a transform along the last axis, given the transform's ONNX name."""
     if transform == "NONE":
         return scores
     if transform == "LOGISTIC":

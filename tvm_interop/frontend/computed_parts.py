@@ -144,8 +144,8 @@ class ComputedParts:
     def _gathered(
         self, bb: relax.BlockBuilder, x: Any, part: Part, attrs: Mapping[str, Any]
     ) -> Any:
-        """Return a variable that represents the slices of `x` at indices that are a part
-        themselves.
+        """Return a variable for the slices of `x` that a `Gather` takes, if its indices are a part
+        with computed bounds.
         """
         shape = static_shape(getattr(x, "ty", None))
         if shape is None:

@@ -51,9 +51,9 @@ _MUST_BE_CONSTANT = {
     "Unsqueeze": (1,),
     "Upsample": (1,),
 }
-"""For each operator, the positions of the inputs that must be constants:
+"""For each operator, the positions of the inputs that must be constants.
 
-inputs that determine the shape of the result, or the axes to compute along.
+Such an input determines the shape of the result, or the axes to compute along.
 """
 
 _SIZE_DEPENDS_ON_NUMBERS = ("NonMaxSuppression", "NonZero", "Unique")

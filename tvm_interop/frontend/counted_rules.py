@@ -81,9 +81,9 @@ def with_counts(
 def _of_sizes(
     tensors: CountedTensors, sizes: CountedSizes, bb: relax.BlockBuilder, node: Node
 ) -> Any:
-    """Return the result of a node that reads the sizes of a tensor, if one of them is a count.
+    """Return the result of a node that reads the sizes of a tensor, one of which is a count.
 
-    Return None for other nodes.
+    Return None for a node that reads no such sizes.
     """
     if node.op_type == "ConstantOfShape":
         shape = sizes.of(node.inputs[0])
@@ -155,7 +155,7 @@ def _elementwise(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) ->
     """
     first = node.first
     if "axis" in node.attrs or "broadcast" in node.attrs:
-        raise node.refused()  # Old opsets align dimensions in other ways.
+        raise node.refused()  # Old opsets align the axes of the inputs by other rules.
     from_last = len(first.shape) - first.axis
     rank = 0
     for value, each in zip(node.inputs, node.found, strict=True):
@@ -205,7 +205,7 @@ def _gather(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
         return tensors.standing(bb, node.whole(), made, indices.count, indices.origin)
     if indices is None:
         if axis == data.axis:
-            raise node.refused()  # The index may be beyond the count.
+            raise node.refused()  # The index may address a row beyond the count.
         made = data.axis if data.axis < axis else data.axis + len(places) - 1
         return tensors.standing(bb, node.whole(), made, data.count, data.origin)
     if axis != data.axis:
@@ -298,7 +298,7 @@ def _squeeze(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any
     x = node.only_first()
     axes = _axes(node, len(x.shape))
     if axes is None or x.axis in axes:
-        raise node.refused()  # Sizes of 1 are removed, and the count may be 1.
+        raise node.refused()  # The node would remove the counted axis if the count were 1.
     axis = x.axis - sum(other < x.axis for other in axes)
     return tensors.standing(bb, node.whole(), axis, x.count, x.origin)
 

@@ -22,7 +22,7 @@ def elements_scattered(tensors: CountedTensors, bb: relax.BlockBuilder, node: No
         raise node.refused()
     axis = int(node.attrs.get("axis", 0)) % len(shape)
     if indices.axis != axis and indices.most > shape[indices.axis]:
-        raise node.refused()  # The largest size does not fit, even if the count does.
+        raise node.refused()  # At their largest size, the indices are larger than the data.
     places = _with_a_further_place(bb, indices.whole, indices, shape[axis], None)
     return _scattered(bb, node, places, axis)
 

@@ -203,7 +203,7 @@ def filled(
 
     Parameters
     ----------
-    value: the constant, an array with one element.
+    value: the constant that fills the result, as an array with one element.
     """
     one = relax.const(value.reshape(()), str(value.dtype))
     return expanded(tensors, bb, one, sizes, origin)

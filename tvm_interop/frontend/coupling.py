@@ -117,9 +117,7 @@ class _Coupling:
         return [*stores, _put(self._round, tirx.const(0, "int32"), 0)]
 
     def _measure(self, row: Any) -> list[tirx.Stmt]:
-        """Multiply the matrix by the probabilities, and measure how far the products are from
-        equal.
-        """
+        """Multiply the matrix by the probabilities, and measure how much the products differ."""
         products, total, error = self._products, self._total, self._error
 
         def multiply(i: Any) -> tirx.Stmt:

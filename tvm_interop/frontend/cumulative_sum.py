@@ -63,8 +63,8 @@ def cumulative_kernel(
 ) -> tirx.PrimFunc:
     """Return a kernel for running sums or products along the middle axis of `shape`.
 
-    The input and the output of the kernel have this shape. The kernel's loops are written by hand,
-    so it needs no TVM schedule.
+    The input and the output of the kernel have the shape `shape`. The kernel's loops are written by
+    hand, so it needs no TVM schedule.
     """
     outer, size, inner = shape
     data = tirx.decl_buffer(shape, dtype, "data")

@@ -40,7 +40,8 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
         model = _with_difficult_nodes_settled(model, wanted)
         written = _inlined(model, wanted)
         if written is None:
-            # ONNX cannot inline all operators together, so inline each operator that it can.
+            # ONNX cannot inline all operators together, so inline them one by one, as far as it
+            # can.
             for each in wanted:
                 model = _inlined(model, [each]) or model
             break

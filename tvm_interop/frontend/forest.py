@@ -71,10 +71,11 @@ def damaged(why: str) -> UnsupportedModelError:
 
 
 def numbers_of(attrs: Mapping[str, Any], name: str) -> Numbers:
-    """Return the numbers of an attribute. It is a list of floats, or a tensor of floats of 32 or 64
-    bits.
+    """Return the numbers of an attribute, which is a list of floats or a tensor of float32 or
+    float64.
 
-    The attribute of a tensor is called `name`, or `name` followed by `_as_tensor`.
+    The attribute is called `name`. If its value is a tensor, it may also be called `name` followed
+    by `_as_tensor`.
     """
     value = attrs.get(f"{name}_as_tensor", attrs.get(name, ()))
     if isinstance(value, onnx.TensorProto):

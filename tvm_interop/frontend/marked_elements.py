@@ -100,7 +100,7 @@ class MarkedElements(ComputedParts):
         attrs: Mapping[str, Any],
         compute: Callable[[Any], Any],
     ) -> Any:
-        """Return the result of a node that reads a tensor of computed size; None if it reads none.
+        """Return the result of a node that reads a tensor of computed size; None for other nodes.
 
         Parameters
         ----------
@@ -263,9 +263,9 @@ def _one_after_another(
     """Return a tensor that has the elements of `part`, in order, at the positions where the mask is
     true.
 
-    This is needed for PyTorch's `masked_scatter`. If `part` has fewer elements than the mask has
-    true values, NaN takes the place of the missing elements. Return None if the shapes do not fit,
-    or if the elements are not floats.
+    This function converts PyTorch's `masked_scatter`. If `part` has fewer elements than the mask
+    has true values, NaN takes the place of the missing elements. Return None if the shapes do not
+    fit, or if the elements are not floats.
     """
     size = static_shape(part.whole.ty) or ()
     if len(size) != 1 or static_shape(places.given.ty) != shape:
@@ -300,10 +300,10 @@ def _shape_of(bb: relax.BlockBuilder, places: _Places) -> Any:
 
 
 def _rows(bb: relax.BlockBuilder, mask: Any) -> Any:
-    """Return the mask with one boolean for each row, if `mask` repeats it for the elements of the
-    row.
+    """Return a mask with one boolean for each row, if `mask` repeats each boolean for all elements
+    of a row.
 
-    Return `mask` itself if it does not repeat one boolean for all elements of a row.
+    Return `mask` itself if it does not repeat the booleans of rows.
     """
     shape = static_shape(mask.ty) or ()
     wide = bb.lookup_binding(mask)

@@ -32,7 +32,7 @@ _LAYER_NORM_OPSET = 17
 def with_domain(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return `model` with onnxruntime's domain set for the operators that only onnxruntime defines.
 
-    tf2onnx exports models that use such operators without declaring onnxruntime's domain.
+    tf2onnx exports models that use operators of onnxruntime without declaring onnxruntime's domain.
     onnxruntime runs these models anyway.
     """
     standard = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
@@ -167,9 +167,9 @@ def _with_sum(bb: relax.BlockBuilder, norm: Any, total: Any, attrs: Mapping[str,
 def _matmul_of_few_bits(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Multiply by a constant matrix that is stored as (columns, rows).
+    """Multiply by a constant matrix whose columns are quantised in blocks.
 
-    Its last axis is quantised in blocks.
+    The matrix is stored as (columns, rows), so the blocks lie along its last axis.
     """
     x, packed, scales, zeros, places, bias = (*inputs, *[None] * 3)[:6]
     rows, columns, block = (int(attrs[name]) for name in ("K", "N", "block_size"))

@@ -220,8 +220,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self._nodes[name] = self._named(wide, f"{name}/from_bfloat16")
 
     def _named(self, result: Any, name: str) -> relax.Var:
-        """Bind `result`, an input or output converted from or to bfloat16, to a variable with a
-        name.
+        """Bind `result`, an input or output converted from or to bfloat16, to a variable, and
+        record the variable's name.
         """
         var = self.bb.emit(result, name)
         self._names[var] = name

@@ -35,7 +35,8 @@ def import_pool(
     x = inputs[0]
     shape = static_shape(x.ty)
     if shape is None or not 3 <= len(shape) <= 5:
-        return None  # TVM's converter raises an error that says which shapes it supports.
+        # TVM's converter is used, because its error says which shapes it supports.
+        return None
     windows, is_ceiled = windows_of(shape[2:], attrs)
     if op_type == "LpPool":
         return _norms(bb, x, shape, windows, is_ceiled, int(attrs.get("p", 2)))

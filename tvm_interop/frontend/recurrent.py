@@ -69,7 +69,7 @@ class _Importer:
         if x.ty.ndim != 3:
             raise MisfitError(f"its input `X` has {x.ty.ndim} dimensions, and ONNX requires 3")
         self._batch_first = bool(attrs.get("layout", 0))
-        # After this, X has the shape (length, batch, inputs), and states have the shape
+        # The lines below give X the shape (length, batch, inputs), and the states the shape
         # (directions, batch, hidden).
         self._x = self._swap(x) if self._batch_first else x
         if self._batch_first:

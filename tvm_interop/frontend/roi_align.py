@@ -24,7 +24,8 @@ def import_roi_align(
         size=(int(attrs.get("output_height", 1)), int(attrs.get("output_width", 1))),
         scale=float(attrs.get("spatial_scale", 1.0)),
         ratio=int(attrs.get("sampling_ratio", 0)),
-        # Opset 16 introduced `coordinate_transformation_mode`, with `half_pixel` as its default.
+        # In opset 16 and later, `half_pixel` is the default of this attribute, and earlier opsets
+        # lack the attribute.
         is_half=attrs.get("coordinate_transformation_mode") == b"half_pixel",
         is_max=attrs.get("mode", b"avg") == b"max",
     )

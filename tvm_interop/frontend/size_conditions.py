@@ -99,7 +99,9 @@ def _read(text: str) -> SizeConditions:
 
 @functools.lru_cache(maxsize=64)
 def _parsed(condition: str) -> ast.AST:
-    """Parse a condition. The result is cached, because it is evaluated for each size of a range."""
+    """Parse a condition. The result is cached, because a condition is checked for each size of a
+    range.
+    """
     return ast.parse(condition, mode="eval").body
 
 
@@ -180,7 +182,7 @@ def check_results(
         return
     by_name = {dim: size for _, dim, size in _named_sizes(model, shapes)}
     if any(size < _USUAL for size in by_name.values()):
-        return  # PyTorch's shapes hold only from this size on.
+        return  # The output shapes that PyTorch gives hold only for sizes from `_USUAL` on.
     pairs = zip(sizes.outputs, results, strict=False)
     for i, ((dtype, dims), (found_dtype, found)) in enumerate(pairs):
         shape = tuple(_size(dim, by_name) for dim in dims)

@@ -365,8 +365,10 @@ class _Numbers:
         return np.array([*array.shape, int(not is_usual)])
 
     def _other_shapes(self) -> dict[int, str]:
-        """Return a text for each dimension for whose size of 1 the shape of a tensor does not fit
-        its shapes for larger sizes, as after a `Squeeze`.
+        """Find the dimensions for which a tensor's shape at size 1 does not follow from its shapes
+        at larger sizes, as after a `Squeeze`.
+
+        Return a text for each of these dimensions.
         """
         found: dict[int, str] = {}
         for name, most in self._seen[self._sizes[-1]].items():
@@ -382,7 +384,7 @@ class _Numbers:
 
 
 def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
-    """The combinations in `sizes` of extreme sizes: the largest, the largest minus 1, or 1."""
+    """The combinations in `sizes` in which each size is the largest, the largest minus 1, or 1."""
     most, known = np.max(sizes, 0), set(sizes)
     each = [sorted({size for size in (1, n - 1, n) if size >= 1}) for n in map(int, most)]
     return [found for found in itertools.product(*each) if found in known]

@@ -143,7 +143,7 @@ def cholesky(x: Any, upper: bool = False, check_errors: bool = False) -> Any:
     for j in range(size):
         column = op.Slice(rest, ints(j), ints(j + 1), ints(-1))
         pivot = op.Slice(column, ints(j), ints(j + 1), ints(-2))
-        # Rows above the diagonal are exactly 0.
+        # The elements above the diagonal are exactly 0.
         below = np.arange(size)[:, None] >= j
         mask = op.CastLike(op.Constant(value=numpy_helper.from_array(below)), x)
         scaled = op.Mul(op.Div(column, op.Sqrt(pivot)), mask)

@@ -109,7 +109,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _primitives() -> dict[Any, Callable[..., Any]]:
-    """Return the conversions of the operators into which PyTorch decomposes others."""
+    """Return the conversions of the operators into which PyTorch decomposes other operators."""
     prims = torch.ops.prims
     return {
         prims.bessel_i0.default: partial(torch_special.bessel, 0, False),

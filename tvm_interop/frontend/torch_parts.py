@@ -51,7 +51,9 @@ def _difference(x: Any, other: Any, alpha: Any = 1) -> Any:
 
 
 _OF_FLOAT_RESULTS = {_ATEN.rsub.Scalar: _difference}
-"""Operators that PyTorch's exporter does not convert for integers and a float."""
+"""Operators that PyTorch's exporter does not convert if one operand has integers and the other is a
+float.
+"""
 
 
 def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:

@@ -31,7 +31,9 @@ SUFFIX = ".pt2"
 """The file name suffix of programs that `torch.export.save` wrote."""
 
 _MOST_BYTES = 1 << 30
-"""A program with more bytes of weights becomes a file, because protobuf writes at most 2 GiB."""
+"""A program with more bytes of weights than this becomes an ONNX model in a file, because protobuf
+writes at most 2 GiB.
+"""
 
 _MOST_KEPT = 1 << 28
 """A model in memory with more bytes than this is not kept for the next call."""
@@ -54,7 +56,7 @@ _TYPES = {
     "float32": onnx.TensorProto.FLOAT,
     "float64": onnx.TensorProto.DOUBLE,
 }
-"""ONNX's types by the names of PyTorch's types."""
+"""Maps the names of PyTorch's types to ONNX's types."""
 
 
 def is_exported_program(model: Any) -> bool:
@@ -206,7 +208,7 @@ def _loaded(path: str) -> Any:
 def _unknown_operators(found: list[str]) -> Iterator[None]:
     """Add to `found` the operators that PyTorch does not know while it reads a program.
 
-    PyTorch writes them to its log, and raises an error that does not name them.
+    PyTorch writes the unknown operators to its log, and raises an error that does not name them.
     """
 
     def is_kept(record: logging.LogRecord) -> bool:

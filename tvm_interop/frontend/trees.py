@@ -30,8 +30,8 @@ _COMPARED = {
     "BRANCH_NEQ": operator.ne,
 }
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-"""The ways to combine the numbers of all trees. An attribute of `TreeEnsemble` is an index into
-them.
+"""The ways to combine the numbers of all trees. The attribute `aggregate_function` of a
+`TreeEnsemble` is an index into this list.
 """
 _TRANSFORMS = {0: "NONE", 3: "SOFTMAX_ZERO"}
 """The transforms of a `TreeEnsemble` whose code numbers mean the same in ONNX and onnxruntime."""

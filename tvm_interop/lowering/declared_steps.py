@@ -41,7 +41,7 @@ def goes_through_positions(kernels: Sequence[tirx.PrimFunc], lengths: Sequence[i
 def layouts_after(
     op: Operator, kernel: tirx.PrimFunc, layouts: Mapping[int, Layout], length: int
 ) -> dict[int, Layout]:
-    """Return the layout (see `position_form`) of each result of an operator that has positions.
+    """Return the layouts (see `position_form`) of those results of an operator that have positions.
 
     Parameters
     ----------

@@ -22,7 +22,9 @@ from .static_shape import static_shape
 from .weights import WeightTable, is_supported_dtype
 
 _Tensors: TypeAlias = "int | tuple[_Tensors, ...]"
-"""The index of a value of the program, for a Relax expression; a tuple of indices for a tuple."""
+"""The index of the program's value that stands for a Relax expression; for a tuple, a tuple of
+indices.
+"""
 
 
 def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:

@@ -36,9 +36,10 @@ _Array = npt.NDArray[np.float64]
 class FoldAffine:
     """Replace each chain of batch norms, scales and shifts of channels by one scale and one shift.
 
-    If a convolution with constant weights precedes the chain, its weights are multiplied by the
-    scale. Otherwise the scale becomes one multiplication. A value is folded only if it has a single
-    use. The convolution and the last value of the chain keep their names.
+    If a convolution with constant weights precedes a chain of scales and shifts, its weights are
+    multiplied by the scale of the chain. Otherwise the scale becomes one multiplication. A value is
+    folded only if it has a single use. The convolution and the last value of the chain keep their
+    names.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

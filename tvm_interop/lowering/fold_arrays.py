@@ -139,7 +139,8 @@ class _Known:
 def _taken(array: _Array, indices: _Array | None, attrs: Any) -> _Array | None:
     """The result of `relax.take`; None if an index is not known or is out of bounds.
 
-    The result for an index that is out of bounds depends on the operator's mode.
+    The result for an index that is out of bounds depends on the operator's mode, so it is not
+    folded here.
     """
     axis = None if attrs.axis is None else int(attrs.axis)
     size = array.size if axis is None else array.shape[axis]

@@ -98,7 +98,7 @@ def _taps(settings: _Settings, sizes: Sequence[int], places: Any) -> list[Any]:
     weights.
 
     Indices and weights have the shape (images, axes, taps, places along each axis of the result).
-    The index is -1 if the element is outside of the image and is taken to be 0.
+    The index is -1 for an element outside of the image that is taken to be 0.
     """
     rank, number, dtype = len(sizes), _TAPS[settings.method], str(places.dtype)
 

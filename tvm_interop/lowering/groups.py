@@ -214,7 +214,7 @@ def group_of(
     ----------
     op: the kind of the description.
     takes_more: whether operators that follow this call may be added to the group.
-    fields: other fields of the description.
+    fields: further fields of the description, besides `op`, `shapes`, `layouts` and `dtype`.
     """
     dtype = float_type(call.args[0])
     shapes = [float_shape(expr, dtype) for expr in (*call.args, var)] if dtype else [None]

@@ -131,8 +131,8 @@ def _masks(proofs: Sequence[_Proof], inputs: Mapping[str, int]) -> Masks:
 
 
 class _Proof:
-    """The proof for one model. It compares the model's programs for all lengths, operator by
-    operator.
+    """The proof that padding does not change the results of one model. It compares the model's
+    programs for all lengths, operator by operator.
     """
 
     def __init__(
@@ -321,8 +321,8 @@ class _Proof:
         return within not in (1, self._rows.get(value.name)) and not may_be_rows
 
     def proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
-        """The number of operators that are proven with these masks, and why the next operator is
-        not.
+        """The number of operators for which the proof succeeds with these masks, and why it fails
+        for the next operator.
         """
         program = self._programs[self._largest]
         bounds: dict[int, Bounds] = {}

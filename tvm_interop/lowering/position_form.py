@@ -92,8 +92,8 @@ class Form(NamedTuple):
 
 
 def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[int | None]:
-    """For each axis, the number of consecutive indices of one position; None if it has no
-    positions.
+    """For each axis, the number of consecutive indices that belong to one position; None for an
+    axis without positions.
 
     Raises
     ------

@@ -73,7 +73,7 @@ class Part(StandIn):
 
 
 class ComputedParts:
-    """The parts with computed bounds among the tensors of a model that is being imported."""
+    """The tensors of an imported model that are slices with computed bounds."""
 
     def __init__(self) -> None:
         self._parts: dict[relax.Var, Any] = {}
@@ -82,7 +82,7 @@ class ComputedParts:
         return isinstance(value, relax.Var) and value in self._parts
 
     def check(self, values: Sequence[Any]) -> None:
-        """Refuse tensors that are parts with computed bounds."""
+        """Refuse tensors that are slices with computed bounds."""
         for value in values:
             if value in self:
                 raise self._parts[value].why_not
@@ -122,7 +122,7 @@ class ComputedParts:
     def converted(
         self, bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any]
     ) -> Any:
-        """Return the result of a node that reads a part with computed bounds, or None for other
+        """Return the result of a node that reads a slice with computed bounds, or None for other
         nodes.
 
         Raises
@@ -164,7 +164,7 @@ class ComputedParts:
 def reduced_inside(
     bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any], part: Part
 ) -> Any:
-    """Return the result of a reduction whose first input is a part with computed bounds.
+    """Return the result of a reduction whose first input is a slice with computed bounds.
 
     Raises
     ------

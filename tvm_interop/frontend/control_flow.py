@@ -104,7 +104,7 @@ def _if(
     scalar = bb.emit(relax.op.reshape(inputs[0], ()))
     if failed:
         for value in branches[0] or branches[1]:
-            select(bb, scalar, value, None)  # Refuses computed sizes.
+            select(bb, scalar, value, None)  # `select` refuses results of computed size.
         return _only_branch(bb, scalar, branches, failed[0])
     results = []
     for pair in zip(*branches, strict=True):

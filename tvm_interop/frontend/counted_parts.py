@@ -89,13 +89,13 @@ class CountedParts(MarkedElements):
         return self._sizes.note(bb, self._known_to_sizes(bb, node), result)
 
     def outputs(self, bb: relax.BlockBuilder, values: Sequence[Any]) -> list[Any]:
-        """Return the outputs of the model, where tensors with masks have become tensors with
-        counts.
+        """Return the outputs of the model. An output whose elements are selected by a mask is
+        replaced by a counted tensor.
 
         Raises
         ------
         UnsupportedModelError
-            An output is a part with computed bounds.
+            An output is a slice with computed bounds.
         """
         return list(self._all_moved(bb, list(values)))
 
@@ -109,7 +109,7 @@ class CountedParts(MarkedElements):
         Raises
         ------
         UnsupportedModelError
-            A result is a part with computed bounds, or the shapes of the results differ in more
+            A result is a slice with computed bounds, or the shapes of the results differ in more
             than their counts.
         """
         pair = [then, otherwise]
@@ -135,8 +135,9 @@ class CountedParts(MarkedElements):
         return self.counted.standing(bb, whole, first.axis, count, first.origin)
 
     def _known_to_sizes(self, bb: relax.BlockBuilder, node: ImportedNode) -> ImportedNode:
-        """Return a `Shape` node with inputs that have counts in place of masks; return other nodes
-        unchanged.
+        """Return a `Shape` node that reads a counted tensor in place of a tensor with a mask.
+
+        Other nodes are returned unchanged.
 
         A count may turn out not to be needed. Lowering then removes the operators that compute it.
         """
@@ -148,8 +149,9 @@ class CountedParts(MarkedElements):
             return node
 
     def _counted_result(self, bb: relax.BlockBuilder, node: ImportedNode) -> Any:
-        """Compute a node after giving its inputs counts in place of masks; return None if that
-        fails.
+        """Compute a node after its inputs with masks have been replaced by counted tensors.
+
+        Return None if the node cannot be computed in this way.
         """
         if not any(value in self for value in node.inputs):
             return None
@@ -161,7 +163,7 @@ class CountedParts(MarkedElements):
         return None if result is None else self._sizes.note(bb, moved, result)
 
     def _moved_inputs(self, bb: relax.BlockBuilder, node: ImportedNode) -> ImportedNode:
-        """Return a node with inputs that have counts in place of masks."""
+        """Return the node, with each input that has a mask replaced by a counted tensor."""
         return node._replace(inputs=self._all_moved(bb, node.inputs))
 
     def _all_moved(self, bb: relax.BlockBuilder, values: Any) -> Any:
@@ -169,12 +171,12 @@ class CountedParts(MarkedElements):
         return type(values)(moved)
 
     def _with_count(self, bb: relax.BlockBuilder, value: relax.Var) -> Any:
-        """Return the counted tensor that has the elements of a tensor with a mask.
+        """Return the counted tensor that has the elements selected by the mask of a tensor.
 
         Raises
         ------
         UnsupportedModelError
-            The tensor is a part with computed bounds, or was computed from one.
+            The tensor is a slice with computed bounds, or was computed from one.
         """
         if value in self._moved:
             return self._moved[value]

@@ -185,8 +185,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._inner: dict[str, Any] = {}  # The expression for each tensor of a subgraph.
         self._parts = CountedParts()
         self.counted: list[list[int]] = []
-        """For each output whose size depends on computed values: its position, its axis, and the
-        position of its count.
+        """For each output whose size depends on computed values: its position, the axis of this
+        size, and the position of its count among the outputs.
         """
         self.count_names: list[str] = []
         """The names of the counts, which are additional outputs."""
@@ -257,7 +257,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
         TVM writes a warning about each open block to standard error.
         """
-        # TVM raises an `InternalError` once no block is open.
+        # TVM raises an `InternalError` once no block is open. This ends the loop.
         with contextlib.suppress(tvm.error.InternalError):
             while True:
                 self.bb._end_block()
@@ -278,7 +278,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         used = {name for node in nodes_of(named) for name in node.input}
         used.update(value.name for value in graph.output)
         for node in named.node:
-            # Old models name the mask of a dropout as an output, but never read it.
+            # Old models name the mask of a dropout as an output, but never read it. Such an output
+            # is removed here.
             if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
                 del node.output[1:]
         if isinstance(graph, _WithCounts):

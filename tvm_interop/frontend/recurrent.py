@@ -168,8 +168,8 @@ class _Importer:
                 for i in (0, 1)
             )
             if after_reset:
-                # The kernel of this GRU adds the recurrent bias, because the reset gate scales this
-                # bias too.
+                # With `linear_before_reset`, the kernel of a GRU adds the recurrent bias, because
+                # the reset gate scales this bias too.
                 arguments.append(of_state)
             else:
                 of_inputs = relax.op.add(of_inputs, of_state)

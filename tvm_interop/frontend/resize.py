@@ -273,7 +273,7 @@ class _Axis(NamedTuple):
         (old, new).
         """
         is_cubic = _text(attrs, "mode", "nearest") == "cubic"
-        # With antialiasing, the weights are spread over all old elements that one new element
+        # With antialiasing, the weights of a new element are spread over all old elements that it
         # covers.
         stretch = min(self.factor, 1.0) if attrs.get("antialias", 0) else 1.0
         beyond = math.ceil((2 if is_cubic else 1) / stretch) + 1

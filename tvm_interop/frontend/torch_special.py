@@ -99,7 +99,7 @@ def log_gamma(x: Any) -> Any:
     """Convert `lgamma`: by Lanczos's series, and below one half by the reflection formula."""
     wide = op.Cast(x, to=TensorProto.DOUBLE)
     below = op.Less(wide, float64(0.5))
-    # Below one half, the series is computed for 1 - z in place of z.
+    # For z below one half, the series is computed for 1 - z, as the reflection formula needs it.
     reflected = op.Where(below, op.Sub(float64(1), wide), wide)
     rest = op.Sub(reflected, float64(1))
     total = float64(_LANCZOS[0])

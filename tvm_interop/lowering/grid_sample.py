@@ -33,7 +33,7 @@ _TAPS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
 
 
 class _Settings(NamedTuple):
-    """The attributes of an operator.
+    """The attributes of a `relax.image.grid_sample`.
 
     Attributes
     ----------

@@ -143,7 +143,7 @@ class _Proof:
                 self._blocks[v] = blocks[i]
 
     def _rows(self, v: int) -> Rows:
-        """Where the rows of an input or output lie."""
+        """Return where the rows of an input or output lie (see `row_form.Rows`)."""
         first = self._programs[0]
         block = self._blocks.get(first.storage_of(v))
         name = first.values[v].name

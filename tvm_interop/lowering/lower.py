@@ -109,8 +109,8 @@ class LowerToUnits:
             return mod
         try:
             with self._resolve_target() as target:
-                # Without this project's attention kernels, attention stays several operators:
-                # products and a softmax.
+                # Where this project's attention kernels do not run, attention is lowered as several
+                # operators: products and a softmax.
                 attends = self._narrow is None and runs_own_kernels(target)
                 without = () if attends else ("attention",)
                 mod = _lowering(self._libraries, self._narrow, self._int8_libraries, without)(mod)

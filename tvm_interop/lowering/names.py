@@ -34,7 +34,7 @@ class UniqueNames:
 
     def take(self, name: str) -> str:
         """`name` if it is free, else the first free name of `name_1`, `name_2`, ..."""
-        name = str(name)  # A name from TVM is of a subclass of `str`, which some functions refuse.
+        name = str(name)  # TVM's names are of a subclass of `str`, which some functions refuse.
         candidate, suffix = name, 0
         while candidate in self._taken:
             suffix += 1

@@ -165,7 +165,7 @@ def _accumulated(form: Form) -> tuple[str | None, Tree]:
             if mine[:4] == own and not _reads(other, form.buffer):
                 return value[0], other
     if value[0] == "select" and value[3][:4] == own and value[1][0] == "or":
-        # This is the form of a maximum or minimum that keeps NaN, as ONNX requires.
+        # A maximum or minimum that keeps NaN, as ONNX requires, has this form.
         new = value[2]
         (kind, *compared), is_nan = value[1][1][:3], value[1][2]
         is_one = compared == [new, value[3]] and is_nan[:2] == ("call isnan", new)

@@ -458,7 +458,7 @@ class _Rewriter:
         return any(is_supported(name, op) for name in self._libraries)
 
     def _call(self, op: LibraryOp, args: list[relax.Expr], name: str) -> relax.Var:
-        """A call of a new function with TVM's kernel of `op`, which a library may replace."""
+        """A call of a new function with TVM's kernel of `op`; a library may compute it instead."""
         kernel = self.builder.add_func(quantised_kernel(op), op.op)
         params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(args)]
         inner = relax.BlockBuilder()

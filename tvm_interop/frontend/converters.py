@@ -284,7 +284,7 @@ def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
     them.
     """
     widths, given = constant_array(pads), None if axes is None else constant_array(axes)
-    assert widths is not None  # `check_constants` has refused pads that are no constant.
+    assert widths is not None  # `check_constants` has refused pads that are not a constant.
     rank = int(x.ty.ndim)
     chosen = range(rank) if given is None else (given % rank).tolist()
     for axis, before, after in zip(chosen, *widths.reshape(2, -1).tolist(), strict=True):

@@ -40,7 +40,7 @@ def _cumulative(
     from the last element to the first. For inputs of 16-bit floats, the sums are kept in float32.
     """
     x, axis_given = inputs[0], constant_array(inputs[1])
-    assert axis_given is not None  # `check_constants` has refused axes that are no constant.
+    assert axis_given is not None  # `check_constants` has refused axes that are not a constant.
     shape = tuple(int(size) for size in x.ty.shape)
     axis = int(axis_given.item()) % len(shape)
     dtype = str(x.ty.dtype)

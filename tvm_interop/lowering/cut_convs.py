@@ -95,7 +95,7 @@ def _cut(
         source, bias = values[source].args
         shape = static_shape(bias.ty)
         if not shape or shape[-1] != 1 or static_shape(source.ty) != before:
-            return None  # This is no bias: a bias is the same for all positions.
+            return None  # This is not a bias, which is the same for all positions.
     conv: Any = values.get(source) if isinstance(source, relax.Var) else None
     if uses.get(source) != 1 or not _is_call(conv, _CONV):
         return None

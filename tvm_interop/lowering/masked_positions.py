@@ -296,7 +296,7 @@ class _Proof:
             for names in itertools.combinations(elements, count):
                 yield Masks(names, "nowhere")
                 if wide.intersection(names):
-                    continue  # An input with several numbers for a position is no mask.
+                    continue  # An input with several numbers for a position is not a mask.
                 # For `any`, a mask must be 1 at the same position in all rows that depend on each
                 # other. So the mask may have several rows only if all of them are independent.
                 alone = self._lengths[0] * self._rows.get(names[0], 1)
@@ -309,7 +309,7 @@ class _Proof:
                     yield Masks(names, "all")
 
     def _is_wide(self, value: Value, axis: int) -> bool:
-        """Whether an input has several numbers for each position of a row. Such an input is no
+        """Whether an input has several numbers for each position of a row. Such an input is not a
         mask.
 
         If the sequence is the first of two axes, the second axis may be a batch of a fixed size, or

@@ -71,7 +71,7 @@ def moving_part(bb: relax.BlockBuilder, inputs: Sequence[Any], node: str) -> Any
 
 
 def _sizes(bb: relax.BlockBuilder, starts: Any, ends: Any) -> list[int] | None:
-    """Return the constants that were added to the starts to give the ends, or None."""
+    """Return the sizes of a slice, if its ends are its starts plus constant sizes; else None."""
     call = bb.lookup_binding(ends) if isinstance(ends, relax.Var) else None
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.add":
         return None

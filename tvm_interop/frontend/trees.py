@@ -184,7 +184,7 @@ def _joined(bb: relax.BlockBuilder, x: Any, forest: Forest, aggregate: str) -> A
     """Return the combined numbers of the leaves that each row of `x` reaches, shape (rows,
     outputs).
 
-    An output is 0 if none of the leaves that the row reaches has a number for it.
+    If none of the leaves that a row reaches has a number for an output, the output is 0.
     """
     shape = known_shape(x)
     if len(shape) == 1:

@@ -61,7 +61,7 @@ def test_a_position_that_does_not_exist_is_refused() -> None:
 def test_sizes_that_do_not_add_up_are_refused() -> None:
     with pytest.raises(UnsupportedModelError, match=r"sizes \[1, 3\] do not add up to the 6"):
         load_model(split(np.array([1, 3]), [0]))
-    with pytest.raises(UnsupportedModelError, match="a part has 1 or more rows"):
+    with pytest.raises(UnsupportedModelError, match="the size of the parts must be at least 1"):
         load_model(split(np.array(0), [0]))
 
 

@@ -1,7 +1,7 @@
 """Converters for ONNX's activation functions.
 
-TVM's own converters are wrong for some inputs: NaN, infinity, small numbers, or dtypes other than
-float32.
+TVM's own converters for activation functions give wrong results for some inputs: NaN, infinity,
+small numbers, or dtypes other than float32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def _softplus(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
 def _log1p(bb: relax.BlockBuilder, x: Any) -> Any:
     """Return log(1 + x) for x from 0 to 1, accurate for small x too.
 
-    Kahan's correction cancels the rounding error of 1 + x.
+    The sum 1 + x has a rounding error, which would spoil the logarithm. Kahan's correction cancels
+    this error.
     """
     one = number_like(x, 1)
     shifted = bb.emit(relax.op.add(x, one))
@@ -58,7 +59,8 @@ def _exponential_below_zero(bb: relax.BlockBuilder, x: Any, alpha: float) -> Any
 
 
 def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # ONNX defines Celu by other operators, but that definition turns a scalar into a vector.
+    # ONNX defines Celu by other operators. That definition is not used here, because it turns a
+    # scalar into a vector.
     x = inputs[0]
     alpha = number_like(x, float(attrs.get("alpha", 1.0)))
     power = relax.op.exp(relax.op.divide(relax.op.minimum(x, number_like(x, 0)), alpha))
@@ -67,7 +69,8 @@ def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _prelu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's operator for `PRelu` needs an axis, and a scalar has none.
+    # TVM's operator for `PRelu` needs an axis, and a scalar has none. So a scalar is computed by
+    # element-wise operators here.
     x, slope = inputs
     if int(x.ty.ndim) or int(slope.ty.ndim):
         return None

@@ -1,9 +1,9 @@
 """Converts onnxruntime's fused operators for attention, rotary embeddings and embeddings.
 
-The operators belong to onnxruntime's own domain, `com.microsoft`. Some of them have the same name
-as an ONNX operator, but take other inputs.
+The operators belong to onnxruntime's own domain, `com.microsoft`. Some of these operators have the
+same name as an ONNX operator, but take other inputs.
 
-Source: onnxruntime's list of its operators, ContribOperators.md, and the kernels for CPUs.
+Source: onnxruntime's list of its operators, ContribOperators.md, and its kernels for CPUs.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from .misfit import MisfitError
 from .pieces import parts_of
 
 _FILTER = -10000.0
-"""The number that is added to the scores of masked positions, unless the node has its own
-number.
+"""The number that is added to the scores of masked positions, unless an attribute of the node gives
+another number.
 """
 
 
 def import_attention(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Compute queries, keys and values from the input, and attention from these.
+    """Compute queries, keys and values from the input of the node, and return their attention.
 
-    Inputs: x (batch, length, channels), weights (channels, columns of queries, keys and values),
-    bias, mask, past (2, batch, heads, length, size), bias of the scores. Results: the output, and
-    the keys and values of the past and of this run.
+    The inputs are: x (batch, length, channels); one matrix of weights, whose columns give the
+    queries, keys and values of x; the bias of these columns; the mask; the keys and values of
+    earlier runs (2, batch, heads, length, size); the bias of the scores. The results are the
+    output, and the keys and values of all runs up to this one.
     """
     x, weights, bias, mask, past, on_scores, past_length = padded(inputs, 7)
-    refuse_if(past_length is not None, "a past in a shared buffer")
+    refuse_if(past_length is not None, "past keys and values in a shared buffer")
     refuse_if(bool(attrs.get("do_rotary", 0)), "a rotary embedding inside of attention")
     heads = int(attrs["num_heads"])
     columns = shape_of(weights)[1]
@@ -63,14 +64,14 @@ def import_multi_head_attention(
 ) -> Any:
     """Compute attention from queries, keys and values that are inputs of the node.
 
-    Inputs: the query (batch, length, channels); the key and the value, both with the axes of the
-    query or both (batch, heads, length, size); one bias for query, key and value, which is not
-    added to a key or value with four axes; mask; bias of the scores; past keys and past values
-    (batch, heads, length, size). Results: the output, and the keys and values of the past and of
-    this run.
+    The inputs are: the query (batch, length, channels); the key and the value, both with the axes
+    of the query or both (batch, heads, length, size); one bias for query, key and value; the mask;
+    the bias of the scores; the keys and the values of earlier runs (batch, heads, length, size).
+    The bias is not added to a key or value with four axes. The results are the output, and the keys
+    and values of all runs up to this one.
     """
     query, key, value, bias, mask, on_scores, *past = padded(inputs, 10)
-    refuse_if(past[2] is not None or past[3] is not None, "a past in a shared buffer")
+    refuse_if(past[2] is not None or past[3] is not None, "past keys and values in a shared buffer")
     refuse_if(number_of_results(attrs) > 3, "an output of its scores")
     heads = int(attrs["num_heads"])
     refuse_if(key is None or value is None or len(shape_of(query)) == 5, "packed keys and values")
@@ -100,8 +101,9 @@ def import_rotary_embedding(
 ) -> Any:
     """Rotate pairs of channels by angles that depend on the position.
 
-    Inputs: x (batch, length, channels) or (batch, heads, length, size), positions (batch, length)
-    or the first position (1,), cosines and sines (positions, half of the rotated size).
+    The inputs are: x, of shape (batch, length, channels) or (batch, heads, length, size); the
+    positions (batch, length), or only the first position (1,); and tables of cosines and sines,
+    each with a row for each position and a column for each rotated pair of channels.
     """
     x, positions, cosines, sines = inputs[:4]
     refuse_if(float(attrs.get("scale", 1.0)) != 1, "a scale")
@@ -159,9 +161,10 @@ def import_embeddings(
 ) -> Any:
     """Add the embeddings of words, positions and segments, and normalise the sums.
 
-    Inputs: words (batch, length), segments, the tables of words, positions and segments, scale,
-    shift, mask, positions. Results: the output, the number of ones in each row of the mask, and the
-    sums.
+    The inputs are: the numbers of the words (batch, length); the numbers of their segments; the
+    tables of embeddings of words, positions and segments; the scale and the shift of the
+    normalisation; the mask; the positions. The results are the output, the number of ones in each
+    row of the mask, and the sums before the normalisation.
     """
     words, segments, of_words, of_positions, of_segments, scale, shift, mask, positions = padded(
         inputs, 9
@@ -217,7 +220,8 @@ def _attended(
     if on_scores is not None:
         scores = bb.emit(relax.op.add(scores, on_scores))
     if attrs.get("unidirectional", 0):
-        # onnxruntime lets the last query attend to all keys, whatever their number is.
+        # Even with a causal mask, onnxruntime lets the last query attend to all keys, also to keys
+        # at later positions. That is not supported here.
         refuse_if(keys > before + queries, "a causal mask and keys after the last query")
         seen = np.tri(queries, keys, before, dtype=bool)
         lowest = relax.const(float(np.finfo(dtype).min), dtype)
@@ -247,7 +251,7 @@ def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, k
     if shape not in ((batch,), (2 * batch,)):
         raise MisfitError(
             f"its mask of shape {shape} does not fit {batch} rows, {queries} queries and {keys} "
-            "keys: save the model without this optimisation"
+            "keys: save the model without the optimisation of onnxruntime that makes such nodes"
         )
     places = relax.const(np.arange(keys).reshape(1, 1, 1, keys), dtype)
     bounds = [
@@ -293,7 +297,10 @@ def number_of_results(attrs: Mapping[str, Any]) -> int:
 
 def refuse_if(is_so: bool, what: str) -> None:
     if is_so:
-        raise UnsupportedModelError(f"it has {what}: save the model without this optimisation")
+        raise UnsupportedModelError(
+            f"it has {what}: save the model without the optimisation of onnxruntime that makes "
+            "such nodes"
+        )
 
 
 ATTENTION = {

@@ -1,9 +1,9 @@
-"""Gives the tensors of a model that are bfloat16 the type float32.
+"""Changes the type of a model's bfloat16 tensors to float32.
 
-Operators then compute in float32, and the values between operators are not rounded to bfloat16. An
-explicit conversion to bfloat16 still rounds: it becomes two casts, to bfloat16 and back to float32.
-The importer makes one rounding of the two. Weights of bfloat16 keep their values, because float32
-has all numbers of bfloat16.
+After this change, operators compute in float32, and the values between operators are not rounded to
+bfloat16. An explicit conversion to bfloat16 still rounds: it becomes two casts, to bfloat16 and
+back to float32. The importer replaces the two casts by one rounding. Weights of bfloat16 keep their
+values, because float32 has all numbers of bfloat16.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
 _OF_TYPES = frozenset(
     {"dtype", "output_datatype", "output_dtype", "precision", "softmax_precision", "stash_type"}
 )
-"""Attributes whose value is the number of a type."""
+"""The names of attributes whose value is ONNX's number for a data type."""
 _MOST_BYTES = 2**31
-"""ONNX cannot check or change a larger model in memory."""
+"""The largest size in bytes of a model in memory that ONNX can check or change."""
 
 
 class Bfloat16Ports(NamedTuple):
@@ -40,9 +40,10 @@ NO_PORTS = Bfloat16Ports()
 
 
 def without_bfloat16(model: onnx.ModelProto, origin: str) -> tuple[onnx.ModelProto, Bfloat16Ports]:
-    """Return the model with float32 in place of bfloat16, and its ports that were bfloat16.
+    """Return the model with float32 in place of bfloat16, and the names of its inputs and outputs
+    that were bfloat16.
 
-    A model without bfloat16 is returned itself.
+    A model without bfloat16 is returned unchanged.
 
     Parameters
     ----------
@@ -52,7 +53,8 @@ def without_bfloat16(model: onnx.ModelProto, origin: str) -> tuple[onnx.ModelPro
     Raises
     ------
     UnsupportedModelError
-        A `BitCast` reads or gives bfloat16, or the weights in memory become too large.
+        A `BitCast` reads or gives bfloat16, or the weights in memory take more than 2 GiB as
+        float32.
     """
     if not _has_bfloat16(model.graph):
         return model, NO_PORTS
@@ -75,7 +77,7 @@ def _is_port(value: onnx.ValueInfoProto) -> bool:
 
 
 def _has_bfloat16(graph: onnx.GraphProto) -> bool:
-    """Whether a tensor, a type or an attribute of the graph is or names bfloat16."""
+    """Whether bfloat16 occurs in a graph, as the type of a tensor or in an attribute."""
     return (
         any(tensor.data_type == _NARROW for tensor in graph.initializer)
         or any(tensor_type.elem_type == _NARROW for tensor_type in _types_in(graph))
@@ -94,7 +96,7 @@ def _names_it(attribute: onnx.AttributeProto) -> bool:
 
 
 def _types_in(graph: onnx.GraphProto) -> Iterator[TypeProto.Tensor]:
-    """Yield the types of the tensors that a graph declares, and of their sequences."""
+    """Yield the types of the tensors that a graph declares, also of those within sequences."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield from _tensor_types(value.type)
     for node in graph.node:
@@ -120,16 +122,16 @@ def _check_bytes(graph: onnx.GraphProto, origin: str) -> None:
     if total >= _MOST_BYTES:
         raise UnsupportedModelError(
             f"{origin} has weights of bfloat16, which take {total / 2**30:.1f} GiB as float32, and "
-            "a model in memory may have 2 GiB: give the path of its file, from which large "
+            "a model in memory has at most 2 GiB: give the path of its file, from which large "
             "weights are read one by one"
         )
 
 
 def _settle_by_types(model: onnx.ModelProto) -> None:
-    """Settle the conversions whose meaning depends on the types of tensors, which ONNX infers.
+    """Replace or refuse the conversions whose meaning depends on the types that ONNX infers.
 
-    A `CastLike` to bfloat16 becomes a `Cast`. A `Cast` from bfloat16 to float32 changes nothing
-    here. A `BitCast` from or to bfloat16 is refused.
+    A `CastLike` to bfloat16 becomes a `Cast`. A `Cast` from bfloat16 to float32 is not needed,
+    since the numbers are float32 already. A `BitCast` from or to bfloat16 is refused.
     """
     if not any(node.op_type in ("BitCast", "Cast", "CastLike") for node in nodes_of(model.graph)):
         return

@@ -1,7 +1,8 @@
-"""Converts quantisation of numbers in blocks along an axis.
+"""Converts ONNX's quantisation in blocks, which divides an axis of a tensor into blocks.
 
-Each block has its own scale. TVM's `quantize` and `dequantize` do not support this: they take one
-scale for the whole tensor, or one scale for each index of an axis.
+In quantisation in blocks, each block of elements has its own scale. TVM's `quantize` and
+`dequantize` do not support this: they take one scale for the whole tensor, or one scale for each
+index of an axis.
 
 Source: the definitions of `QuantizeLinear` and `DequantizeLinear` in the ONNX specification, opset
 21.
@@ -44,8 +45,8 @@ def import_dequantize(
 def import_quantize(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the quantised integers of a node with the attribute `block_size`.
 
-    Return None for a node without `block_size` or of unknown shape, and for floats of 8 bits. TVM's
-    converter handles such nodes.
+    Return None for a node without `block_size` or of unknown shape, and for a result of 8-bit
+    floats. TVM's converter handles such nodes.
     """
     x, scale, zero = (*inputs, None)[:3]
     shape, wanted = static_shape(x.ty), int(attrs.get("output_dtype", 0))
@@ -70,12 +71,15 @@ def import_quantize(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mappin
 def _spread(
     bb: relax.BlockBuilder, attrs: Mapping[str, Any], shape: tuple[int, ...]
 ) -> Callable[[Any], Any]:
-    """Return a function that repeats the number of each block for each element of the block."""
+    """Return a function that takes a tensor with one number for each block of `x`, and repeats each
+    number for all elements of its block.
+    """
     block, axis = int(attrs["block_size"]), int(attrs.get("axis", 1)) % len(shape)
 
     def of_elements(values: Any) -> Any:
         repeated = bb.emit(relax.op.repeat(values, block, axis))
-        # The last block may have fewer than `block` elements, so the surplus is cut off.
+        # The last block of an axis may have fewer than `block` elements, so the repeated numbers
+        # beyond the end of the axis are cut off.
         return bb.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]]))
 
     return of_elements

@@ -52,7 +52,7 @@ address elements of the first argument.
 
 
 def within_bounds(value: Any) -> Any:
-    """Return `value`; if it is an unchecked `take`, return a `take` that clips its indices."""
+    """Return `value`; if it is a `take` that does not check indices, return one that clips them."""
     is_call = isinstance(value, relax.Call)
     if is_call and value.op == _TAKE and value.attrs.mode == "fast":
         axis = value.attrs.axis
@@ -111,7 +111,7 @@ def _bounded_tensor(
 class _Bindings:
     """Collects the bindings that clip indices; used in place of a block builder.
 
-    The caller inserts these bindings before the binding that uses the indices.
+    The caller inserts the collected bindings before the binding that uses the indices.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ def rows_of(bb: relax.BlockBuilder, x: Any) -> Any:
 
 
 def transform_of(attrs: Mapping[str, Any]) -> str:
-    """Return the transform of a node's scores, by ONNX's name."""
+    """Return ONNX's name for the transform of a node's scores."""
     return text_of(attrs.get("post_transform", b"NONE"))
 
 
@@ -63,7 +63,7 @@ def labels_of(attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
 def check_transform_of_one(transform: str) -> None:
     """Refuse a node that transforms a single result, such as the result of a regression.
 
-    ONNX defines such transforms, but onnxruntime does not compute them.
+    ONNX defines transforms of a single result, but onnxruntime does not compute them.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def check_transform_of_one(transform: str) -> None:
 
 
 def transformed(bb: relax.BlockBuilder, scores: Any, transform: str) -> Any:
-    """Return the scores along the last axis after the transform with this ONNX name."""
+    """Return the scores after a transform along the last axis, given the transform's ONNX name."""
     if transform == "NONE":
         return scores
     if transform == "LOGISTIC":
@@ -104,7 +104,7 @@ class Scores:
     Attributes
     ----------
     labels: the labels of the classes.
-    transform: the transform of the scores, by ONNX's name.
+    transform: ONNX's name for the transform of the scores.
     limit: the score above which the second of two classes is chosen.
     adds_to_one: how the score of one class gives that of the other class. If True, the other score
         is 1 minus this score. Otherwise it is the negative of this score.

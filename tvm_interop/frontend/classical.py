@@ -92,8 +92,8 @@ def _imputer(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
 
 
 _KINDS = {"int64s": "int64", "floats": "float32"}
-"""The element types of the list attributes of a `LabelEncoder`, by the ends of the attributes'
-names.
+"""The names of the list attributes of a `LabelEncoder` end with the type of the elements, as in
+`keys_int64s`. This maps these ends to dtypes.
 """
 
 
@@ -121,8 +121,8 @@ def _encoder(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
         both = bb.emit(relax.op.logical_and(bb.emit(relax.op.isnan(wide)), relax.op.isnan(listed)))
         is_key = bb.emit(relax.op.logical_or(is_key, both))
     found = bb.emit(relax.op.astype(is_key, "int64"))
-    # `argmax` returns the position of the first of several largest numbers. So the first of equal
-    # keys is used, and a number without a key gets position 0.
+    # If several numbers are the largest, `argmax` returns the position of the first of them. So the
+    # first of equal keys is used. A number without a key gets position 0.
     place = bb.emit(relax.op.argmax(found, -1))
     is_listed = bb.emit(relax.op.max(found, -1))
     taken = bb.emit(relax.op.take(relax.const(values, dtype), place, 0, mode="clip"))
@@ -148,7 +148,7 @@ def _one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     wide = bb.emit(relax.op.expand_dims(x, len(known_shape(x))))
     listed = np.asarray(categories, "int64")
     is_one = bb.emit(relax.op.equal(wide, relax.const(listed, "int64")))
-    # If two categories are equal, the last one is used.
+    # If the list of categories holds a category twice, only its last place gets the 1.
     counts = np.array([each not in listed[i + 1 :] for i, each in enumerate(listed)])
     if not counts.all():
         is_one = bb.emit(relax.op.logical_and(is_one, relax.const(counts, "bool")))
@@ -156,8 +156,8 @@ def _one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     if attrs.get("zeros", 1):
         return ones
     _LOG.warning(
-        "node `%s` (`OneHotEncoder`) refuses a category that it does not know: whenever there is "
-        "one, its results are NaN",
+        "node `%s` (`OneHotEncoder`) should fail for a category that is not in its list, which a "
+        "compiled model cannot do: its results for such a category are NaN",
         attrs["tvm_custom"]["name"],
     )
     found = bb.emit(relax.op.max(ones, -1, keepdims=True))

@@ -33,8 +33,8 @@ def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
     windows = given_windows(blocks.tolist(), attrs)
     wide = [n + w.before + w.after for n, w in zip(lengths, windows, strict=True)]
     images, steps = shape[1] // prod(w.size for w in windows), _places(windows, lengths, wide)
-    # `updates` has a row for each element of each block, and a column for each channel of each
-    # image.
+    # The array `updates` has a row for each element of each block, and a column for each channel of
+    # each image.
     parts = bb.emit(relax.op.reshape(x, (shape[0] * images, -1)))
     updates = bb.emit(relax.op.permute_dims(parts, [1, 0]))
     empty = bb.emit(relax.op.zeros((prod(wide), shape[0] * images), str(x.ty.dtype)))

@@ -1,8 +1,8 @@
 """Reduces a part of a tensor, such as a slice, whose bounds are computed when the model runs.
 
-A schedule is made for fixed shapes, so a part of unknown size cannot be stored. But the sum of such
-a part has a fixed shape. The sum equals that of the whole tensor with 0 in place of the elements
-outside of the part. PyTorch exports an `EmbeddingBag` with offsets as sums over such parts.
+A schedule is made for fixed shapes, so a slice of unknown size cannot be stored. But the sum of its
+elements has a fixed shape. It equals the sum over the whole tensor with 0 in place of the elements
+outside of the slice. PyTorch exports an `EmbeddingBag` with offsets as sums over such slices.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ For an integer type, the smallest or largest number of this type is used in plac
 
 @dataclass(frozen=True)
 class StandIn:
-    """Describes a tensor that is not stored, because its size is computed when the model runs.
+    """Describes a tensor of the model that is not stored, because its size is computed in each run.
 
     Attributes
     ----------
@@ -53,14 +53,14 @@ class StandIn:
 
 @dataclass(frozen=True)
 class Part(StandIn):
-    """Some of the elements of a tensor along an axis.
+    """A part of a tensor, such as a slice: some of its elements along an axis.
 
     Attributes
     ----------
-    whole: the tensor whose elements the part has.
+    whole: the tensor from which the elements of the part are selected.
     axis: the axis along which elements are selected, or -1 for a part that was reshaped.
     inside: a tensor of booleans, which says for each index of the axis whether it is in the part.
-        It has the rank of `whole`.
+        It has as many axes as `whole`.
     mask: the mask that selects the elements of the part; None if the part lies between two bounds.
     first: the index of the first element of a part that lies between two bounds; None if unknown.
     """
@@ -73,7 +73,7 @@ class Part(StandIn):
 
 
 class ComputedParts:
-    """The parts with computed bounds among the tensors of a model that is being imported."""
+    """The tensors of an imported model that are slices with computed bounds."""
 
     def __init__(self) -> None:
         self._parts: dict[relax.Var, Any] = {}
@@ -82,7 +82,7 @@ class ComputedParts:
         return isinstance(value, relax.Var) and value in self._parts
 
     def check(self, values: Sequence[Any]) -> None:
-        """Refuse tensors that are parts with computed bounds."""
+        """Refuse tensors that are slices with computed bounds."""
         for value in values:
             if value in self:
                 raise self._parts[value].why_not
@@ -122,7 +122,8 @@ class ComputedParts:
     def converted(
         self, bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any]
     ) -> Any:
-        """Return the result of a node that reads a part, or None if the node reads no part.
+        """Return the result of a node that reads a slice with computed bounds, or None for other
+        nodes.
 
         Raises
         ------
@@ -143,7 +144,9 @@ class ComputedParts:
     def _gathered(
         self, bb: relax.BlockBuilder, x: Any, part: Part, attrs: Mapping[str, Any]
     ) -> Any:
-        """Return a variable that represents the slices of `x` at the indices in a part."""
+        """Return a variable for the slices of `x` that a `Gather` takes, if its indices are a part
+        with computed bounds.
+        """
         shape = static_shape(getattr(x, "ty", None))
         if shape is None:
             raise part.why_not
@@ -161,7 +164,7 @@ class ComputedParts:
 def reduced_inside(
     bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any], part: Part
 ) -> Any:
-    """Return the result of a reduction whose first input is a part with computed bounds.
+    """Return the result of a reduction whose first input is a slice with computed bounds.
 
     Raises
     ------

@@ -51,9 +51,9 @@ _MUST_BE_CONSTANT = {
     "Unsqueeze": (1,),
     "Upsample": (1,),
 }
-"""For each operator, the positions of the inputs that must be constants:
+"""For each operator, the positions of the inputs that must be constants.
 
-inputs that determine the shape of the result, or the axes to compute along.
+Such an input determines the shape of the result, or the axes to compute along.
 """
 
 _SIZE_DEPENDS_ON_NUMBERS = ("NonMaxSuppression", "NonZero", "Unique")
@@ -65,7 +65,9 @@ def constant_array(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def constant_number(value: Any) -> Any:
-    """Return the only element of a constant input. `check_constants` has refused other inputs."""
+    """Return the only element of a constant input. `check_constants` has refused inputs that are
+    not constant.
+    """
     array = constant_array(value)
     assert array is not None
     return array.item()
@@ -104,5 +106,7 @@ def _input_name(op_type: str, index: int, opset: int) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return an attribute as text: TVM's importer gives it as bytes, but a default is text."""
+    """Return an attribute as text. It is bytes if TVM's importer read it, and text if it is a
+    default.
+    """
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -33,8 +33,8 @@ MOST_OPERATORS = 4096
 """The largest number of operators that an unrolled loop may have."""
 
 _UNLIMITED = 2**31 - 1
-"""A loop with this maximum number of iterations, or a larger one, has no limit: for `no limit`,
-exporters write the largest integer.
+"""The maximum number of iterations from which on a loop is taken to have no limit. Exporters write
+the largest integer if a loop has none.
 """
 
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
@@ -104,7 +104,7 @@ def _if(
     scalar = bb.emit(relax.op.reshape(inputs[0], ()))
     if failed:
         for value in branches[0] or branches[1]:
-            select(bb, scalar, value, None)  # Refuses computed sizes.
+            select(bb, scalar, value, None)  # `select` refuses results of computed size.
         return _only_branch(bb, scalar, branches, failed[0])
     results = []
     for pair in zip(*branches, strict=True):
@@ -116,7 +116,7 @@ def _if(
 def _only_branch(
     bb: relax.BlockBuilder, condition: Any, branches: list[list[Any]], error: UnsupportedModelError
 ) -> list[Any]:
-    """Return the results of an `If` if only one of its branches could be imported.
+    """Return the results of an `If` of which only one branch could be imported.
 
     TVM cannot compile one of the branches for inputs of these shapes. If the condition chooses this
     branch at run time, the results are NaN, so that nobody mistakes them for an answer. If a branch
@@ -231,9 +231,9 @@ def _if_it_goes_on(
 def _nothing_collected(graph: onnx.GraphProto, states: Sequence[Any], body: Body) -> list[Any]:
     """Return the empty tensors that a loop of 0 iterations collects.
 
-    The first size of each tensor is 0. The other sizes are the same as for one iteration. To find
-    them, the operators of one iteration are imported. They are removed later, since nothing reads
-    their results.
+    The first size of each collected tensor is 0. Its other sizes are those of a tensor that one
+    iteration collects. To find these sizes, the operators of one iteration are imported. These
+    operators are removed later, since nothing reads their results.
     """
     values = [relax.const(0, "int64"), relax.const(True, "bool"), *states]
     names = [value.name for value in graph.input]

@@ -94,8 +94,8 @@ def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 
 def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter of `Clip` emits finished kernels, which later passes cannot fuse with a
-    # convolution.
+    # TVM's converter of `Clip` emits calls of kernels in place of Relax operators. Later passes
+    # cannot fuse such a call with a convolution.
     low, high = (*inputs[1:3], None, None)[:2]
     x = inputs[0]
     if len(inputs) == 1:  # In old opsets the bounds of `Clip` are attributes.
@@ -193,7 +193,8 @@ def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 def _bit_cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(attrs["to"])))
-    # A boolean has 8 bits in memory but 1 bit in LLVM, so TVM cannot reinterpret its bits.
+    # TVM cannot reinterpret the bits of a boolean, because a boolean has 8 bits in memory but 1 bit
+    # in LLVM.
     if "bool" in (dtype, str(inputs[0].ty.dtype)):
         return relax.op.astype(inputs[0], dtype)
     return bb.call_te(
@@ -208,7 +209,8 @@ def _bit_shift(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     dtype = str(x.ty.dtype)
     bits = np.iinfo(dtype).bits
     left = attrs["direction"] == b"LEFT"
-    # In machine code, a shift by a negative number, or by the width or more, is undefined.
+    # In machine code, a shift by a negative number is undefined, and so is a shift by as many bits
+    # as the integer has, or more.
     within = relax.op.less(by, number_like(by, bits))
     if dtype.startswith("int"):
         within = relax.op.logical_and(within, relax.op.greater_equal(by, number_like(by, 0)))
@@ -253,8 +255,8 @@ def _gemm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter of `Pad` emits a finished kernel, which later passes cannot fuse with a
-    # convolution.
+    # TVM's converter of `Pad` emits a call of a kernel in place of a Relax operator. Later passes
+    # cannot fuse such a call with a convolution.
     x = inputs[0]
     pads, value, axes = (*inputs[1:4], None, None, None)[:3]
     if attrs.get("mode") == b"wrap":
@@ -282,7 +284,7 @@ def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
     them.
     """
     widths, given = constant_array(pads), None if axes is None else constant_array(axes)
-    assert widths is not None  # `check_constants` has refused other pads.
+    assert widths is not None  # `check_constants` has refused pads that are not a constant.
     rank = int(x.ty.ndim)
     chosen = range(rank) if given is None else (given % rank).tolist()
     for axis, before, after in zip(chosen, *widths.reshape(2, -1).tolist(), strict=True):
@@ -408,4 +410,6 @@ _CONVERTERS: dict[str, Converter] = {
 }
 
 CONVERTED = frozenset(_CONVERTERS) | frozenset(POOLS)
-"""Operators with a converter in this module or in `pooling`. TVM may have its own converter too."""
+"""Operators with a converter in this module or in the module `pooling`. If TVM has a converter too,
+the one listed here is used first.
+"""

@@ -3,11 +3,11 @@
 A schedule is made for fixed shapes. So a counted tensor is stored with the largest size that it can
 have. Its true size, the count, is computed as a separate tensor. Elements beyond the count have no
 meaning, and no result may depend on them. Some operators compute each row of their result from the
-same row of the input. They run on the whole tensor, and their result has the same count.
+same row of the input. Such an operator runs on the whole tensor, and its result has the same count.
 `counted_rules` lists the supported operators. All others are refused.
 
-If a counted tensor is an output of the model, its count becomes a further output of `main`. Whoever
-reads the output cuts it to the count.
+If a counted tensor is an output of the model, its count becomes a further output of `main`. After a
+run, the output is cut to this count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from .constants import number_like
 from .positions import true_positions
 
 Compute = Callable[[Any], Any]
-"""A function that computes a node for other inputs."""
+"""A function that computes a node of the model for the inputs that it is given, in place of the
+node's own inputs.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Counted:
 
     Attributes
     ----------
-    whole: the tensor with its largest size.
+    whole: the tensor, stored with the largest size that it can have along the axis.
     axis: the axis whose size is computed.
     count: the size along the axis, int64 of shape (1,). It is at most the largest size.
     origin: a description of the node that the count comes from.
@@ -64,7 +66,7 @@ class Counted:
         return bb.emit(relax.op.less(index, self.count))
 
     def inside_whole(self, bb: relax.BlockBuilder) -> relax.Var:
-        """Return the booleans of `inside` in the rank of `whole`; all other axes have size 1."""
+        """Return the booleans of `inside` with as many axes as `whole`; added axes have size 1."""
         sizes = [1] * len(self.shape)
         sizes[self.axis] = self.most
         return bb.emit(relax.op.reshape(self.inside(bb), sizes))
@@ -109,7 +111,7 @@ class CountedTensors:
         return self._most[count]
 
     def is_at_most(self, count: relax.Var, other: relax.Var) -> bool:
-        """Whether `count` is `other`, or the minimum of `other` and an integer."""
+        """Whether `count` is the count `other`, or the minimum of `other` and an integer."""
         if count.same_as(other):
             return True
         known = [key for key, found in self._counts.items() if found.same_as(count)]
@@ -124,7 +126,9 @@ class CountedTensors:
         return least
 
     def total(self, bb: relax.BlockBuilder, *counts: Any) -> Any:
-        """Return the sum of counts and integers; the same variable for the same counts."""
+        """Return the sum of counts and integers. For the same counts, return the same variable
+        again.
+        """
         number = sum(each for each in counts if isinstance(each, int))
         total, most = None, 0
         for count in (*(each for each in counts if not isinstance(each, int)), number):
@@ -140,7 +144,11 @@ class CountedTensors:
         return total
 
     def positions_of(self, bb: relax.BlockBuilder, mask: Any) -> tuple[relax.Var, relax.Var]:
-        """Return `true_positions` of a mask. For the same mask, return the same variables again."""
+        """Return the positions where a mask is true, and their number, as `true_positions` computes
+        them.
+
+        For the same mask, the same variables are returned again.
+        """
         if mask not in self._positions:
             self._positions[mask] = true_positions(bb, mask)
         return self._positions[mask]
@@ -150,8 +158,8 @@ class CountedTensors:
     ) -> relax.Var:
         """Return a count that is computed from other counts, or from counts and integers.
 
-        Equal calls give the same variable. So tensors with this count are known to have equal
-        sizes.
+        Calls with equal arguments return the same variable. So two tensors have the same size if
+        their counts are the same variable.
 
         Parameters
         ----------
@@ -173,8 +181,9 @@ class CountedTensors:
         return self._true.get(mask) if isinstance(mask, relax.Var) else None
 
     def places(self, bb: relax.BlockBuilder, x: Any, origin: str) -> relax.Var:
-        """Return a `NonZero`: a row for each dimension, and a column for each element that is not
-        0.
+        """Return the result of a `NonZero` of `x`: the positions of the elements that are not 0.
+
+        The result has a row for each dimension of `x`, and a column for each element that is not 0.
         """
         counted = self.of(x)
         whole = x if counted is None else counted.whole
@@ -215,9 +224,9 @@ class CountedTensors:
 
         Returns
         -------
-        The counts, each once; and a triple for each counted output: its position among `values`,
-        its axis, and the position of its count. Counts have the positions after those of all
-        `values`.
+        The counts, without repetition; and three numbers for each counted output: its position
+        among the outputs of `main`, its counted axis, and the position of its count. The outputs of
+        `main` are `values`, followed by the counts.
         """
         counts: list[relax.Var] = []
         triples = []
@@ -241,7 +250,8 @@ class ImportedNode(NamedTuple):
     op_type: the name of its operator.
     inputs: its inputs.
     attrs: its attributes.
-    compute: a function that computes the node for other inputs.
+    compute: a function that computes the node for the inputs that it is given, in place of
+        `inputs`.
     """
 
     name: str
@@ -274,7 +284,9 @@ class Node:
         return next(each for each in self.found if each is not None)
 
     def whole(self) -> Any:
-        """Compute the node on whole tensors."""
+        """Compute the node for its inputs at their largest sizes, elements beyond the counts
+        included.
+        """
         given = [
             value if each is None else each.whole
             for value, each in zip(self.inputs, self.found, strict=True)
@@ -282,7 +294,7 @@ class Node:
         return self.compute(type(self.inputs)(given))
 
     def refused(self) -> UnsupportedModelError:
-        """Return the error for a node that cannot read these tensors."""
+        """Return the error for this node, if it cannot read its counted tensors."""
         return UnsupportedModelError(why_not(self.first))
 
     def only_first(self) -> Counted:

@@ -28,7 +28,7 @@ def joined(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
 def _one_after_another(
     tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, axis: int
 ) -> Any:
-    """Join rows along the counted axis, so that rows below the counts come first."""
+    """Join two tensors along the counted axis, so that the rows below their counts come first."""
     whole: Any = None
     count: Any = 0
     most = 0
@@ -45,8 +45,8 @@ def _one_after_another(
             continue
         joined = bb.emit(relax.op.concat([whole, rows], axis))
         if not isinstance(count, int):
-            # Below `count`, row r of the result is row r of the first tensor. From there on, it is
-            # row r - count of the second tensor.
+            # Row r of the result is row r of the first tensor if r is below `count`. Otherwise it
+            # is row r - count of the second tensor.
             index = relax.const(np.arange(most + shape[axis]), "int64")
             is_first = bb.emit(relax.op.less(index, count))
             later = bb.emit(relax.op.add(index, relax.const(most, "int64")))

@@ -1,9 +1,10 @@
 """Chooses how to compute a tensor whose size depends on the numbers in other tensors.
 
-There are two ways. `marked_elements` and `computed_parts` keep the whole tensor and add a mask that
-marks the selected elements. This is cheap, but few operators can read such a tensor. `counted`
-moves the selected elements to the front, which costs a pass over the tensor. So the whole tensor
-and its mask are kept until an operator needs the selected elements in order.
+There are two ways to compute a tensor of selected elements. `marked_elements` and `computed_parts`
+keep the whole tensor and add a mask that marks the selected elements. This is cheap, but few
+operators can read such a tensor. `counted` moves the selected elements to the front, which costs a
+pass over the tensor. So the whole tensor and its mask are kept until an operator needs the selected
+elements in order.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class CountedParts(MarkedElements):
         super().__init__()
         self.counted = CountedTensors()
         self._sizes = CountedSizes(self.counted)
-        # For each tensor with a mask, the node that computed it.
+        # For each tensor whose elements are selected by a mask, the node that computed the tensor.
         self._recipes: dict[relax.Var, ImportedNode] = {}
         self._moved: dict[relax.Var, Any] = {}
 
@@ -48,8 +49,8 @@ class CountedParts(MarkedElements):
         self.counted.check(values)
 
     def made(self, bb: relax.BlockBuilder, op_type: str, inputs: Any, error: Exception) -> Any:
-        """Return a variable for the result of a node without a fixed shape; None if this is not
-        supported.
+        """Return a variable for the result of a node whose result has no fixed shape; None if the
+        node is not supported.
 
         Parameters
         ----------
@@ -88,27 +89,27 @@ class CountedParts(MarkedElements):
         return self._sizes.note(bb, self._known_to_sizes(bb, node), result)
 
     def outputs(self, bb: relax.BlockBuilder, values: Sequence[Any]) -> list[Any]:
-        """Return the outputs of the model, where tensors with masks have become tensors with
-        counts.
+        """Return the outputs of the model. An output whose elements are selected by a mask is
+        replaced by a counted tensor.
 
         Raises
         ------
         UnsupportedModelError
-            An output is a part with computed bounds.
+            An output is a slice with computed bounds.
         """
         return list(self._all_moved(bb, list(values)))
 
     def selected(self, bb: relax.BlockBuilder, condition: Any, then: Any, otherwise: Any) -> Any:
-        """Return one of two results with computed sizes; None if the sizes of both are fixed.
+        """Return the result of an `If` whose branches give computed sizes; None if both are fixed.
 
         Parameters
         ----------
-        then, otherwise: the two results. `otherwise` is None if there is only one.
+        then, otherwise: the results of the two branches. `otherwise` may be None.
 
         Raises
         ------
         UnsupportedModelError
-            A result is a part with computed bounds, or the shapes of the results differ in more
+            A result is a slice with computed bounds, or the shapes of the results differ in more
             than their counts.
         """
         pair = [then, otherwise]
@@ -134,10 +135,11 @@ class CountedParts(MarkedElements):
         return self.counted.standing(bb, whole, first.axis, count, first.origin)
 
     def _known_to_sizes(self, bb: relax.BlockBuilder, node: ImportedNode) -> ImportedNode:
-        """Return a `Shape` node with inputs that have counts in place of masks; return other nodes
-        unchanged.
+        """Return a `Shape` node that reads a counted tensor in place of a tensor with a mask.
 
-        If nothing reads a count, lowering removes the operators that compute it.
+        Other nodes are returned unchanged.
+
+        A count may turn out not to be needed. Lowering then removes the operators that compute it.
         """
         if node.op_type != "Shape" or not any(value in self for value in node.inputs):
             return node
@@ -147,8 +149,9 @@ class CountedParts(MarkedElements):
             return node
 
     def _counted_result(self, bb: relax.BlockBuilder, node: ImportedNode) -> Any:
-        """Compute a node after giving its inputs counts in place of masks; return None if that
-        fails.
+        """Compute a node after its inputs with masks have been replaced by counted tensors.
+
+        Return None if the node cannot be computed in this way.
         """
         if not any(value in self for value in node.inputs):
             return None
@@ -160,7 +163,7 @@ class CountedParts(MarkedElements):
         return None if result is None else self._sizes.note(bb, moved, result)
 
     def _moved_inputs(self, bb: relax.BlockBuilder, node: ImportedNode) -> ImportedNode:
-        """Return a node with inputs that have counts in place of masks."""
+        """Return the node, with each input that has a mask replaced by a counted tensor."""
         return node._replace(inputs=self._all_moved(bb, node.inputs))
 
     def _all_moved(self, bb: relax.BlockBuilder, values: Any) -> Any:
@@ -168,12 +171,12 @@ class CountedParts(MarkedElements):
         return type(values)(moved)
 
     def _with_count(self, bb: relax.BlockBuilder, value: relax.Var) -> Any:
-        """Return the counted tensor that has the elements of a tensor with a mask.
+        """Return the counted tensor that has the elements selected by the mask of a tensor.
 
         Raises
         ------
         UnsupportedModelError
-            The tensor is a part with computed bounds, or was computed from one.
+            The tensor is a slice with computed bounds, or was computed from one.
         """
         if value in self._moved:
             return self._moved[value]

@@ -81,8 +81,9 @@ def with_counts(
 def _of_sizes(
     tensors: CountedTensors, sizes: CountedSizes, bb: relax.BlockBuilder, node: Node
 ) -> Any:
-    """Return the result of a node that reads a count, or sizes of which one is a count, else
-    None.
+    """Return the result of a node that reads the sizes of a tensor, one of which is a count.
+
+    Return None for a node that reads no such sizes.
     """
     if node.op_type == "ConstantOfShape":
         shape = sizes.of(node.inputs[0])
@@ -119,12 +120,12 @@ def _of_sizes(
 
 
 def _best(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, number: relax.Var) -> Any:
-    """Return the result of a `TopK` along the counted axis, whose `k` is at most the count."""
+    """Return the result of a `TopK` along the counted axis. Its `k` is at most the count."""
     x = node.only_first()
     dtype = str(x.whole.ty.dtype)
     is_largest = bool(node.attrs.get("largest", 1))
     if "float" in dtype:
-        last: Any = -np.inf if is_largest else np.nan  # NaN is larger than any number.
+        last: Any = -np.inf if is_largest else np.nan  # `TopK` sorts NaN as larger than any number.
     else:
         ends = np.iinfo(dtype)
         last = int(ends.min if is_largest else ends.max)
@@ -139,9 +140,7 @@ def _best(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, number: r
 def _all_standing(
     tensors: CountedTensors, bb: relax.BlockBuilder, fields: Any, x: Counted, count: relax.Var
 ) -> Any:
-    """Return variables for counted results: their axis is that of `x`, and their count is
-    `count`.
-    """
+    """Return variables for counted results, with the axis of `x` and the count `count`."""
     each = [tensors.standing(bb, field, x.axis, count, x.origin) for field in fields]
     return each[0] if len(each) == 1 else bb.normalize(relax.Tuple(each))
 
@@ -150,10 +149,13 @@ def _all_standing(
 
 
 def _elementwise(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
-    """Compute an elementwise node. Inputs without the same count must be the same for all rows."""
+    """Compute an elementwise node whose counted inputs have the same count.
+
+    Inputs without a count must have size 1 along the counted axis, or lack this axis.
+    """
     first = node.first
     if "axis" in node.attrs or "broadcast" in node.attrs:
-        raise node.refused()  # Old opsets align dimensions in other ways.
+        raise node.refused()  # Old opsets align the axes of the inputs by other rules.
     from_last = len(first.shape) - first.axis
     rank = 0
     for value, each in zip(node.inputs, node.found, strict=True):
@@ -203,7 +205,7 @@ def _gather(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
         return tensors.standing(bb, node.whole(), made, indices.count, indices.origin)
     if indices is None:
         if axis == data.axis:
-            raise node.refused()  # The index may be beyond the count.
+            raise node.refused()  # The index may address a row beyond the count.
         made = data.axis if data.axis < axis else data.axis + len(places) - 1
         return tensors.standing(bb, node.whole(), made, data.count, data.origin)
     if axis != data.axis:
@@ -232,7 +234,8 @@ def _gather_nd(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> A
     if int(node.attrs.get("batch_dims", 0)) or indices is None:
         raise node.refused()
     if data is not None:
-        # Each index has a single component, which addresses a row of the data.
+        # The rows of the data are counted, so each index must have a single component, which
+        # addresses a row.
         if data.axis != 0 or indices.shape[-1] != 1 or indices.axis == len(indices.shape) - 1:
             raise node.refused()
         places = bb.emit(relax.op.reshape(indices.whole, indices.shape[:-1]))
@@ -295,7 +298,7 @@ def _squeeze(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any
     x = node.only_first()
     axes = _axes(node, len(x.shape))
     if axes is None or x.axis in axes:
-        raise node.refused()  # Sizes of 1 are removed, and the count may be 1.
+        raise node.refused()  # The node would remove the counted axis if the count were 1.
     axis = x.axis - sum(other < x.axis for other in axes)
     return tensors.standing(bb, node.whole(), axis, x.count, x.origin)
 

@@ -1,6 +1,7 @@
 """Writes the rows of counted tensors to other tensors.
 
-The tensor gets a further row, to which all rows beyond the count are written. It is then cut off.
+The tensor that is written to gets a further row for the time of the operator. All rows beyond the
+count are written to this row, which is then cut off.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def elements_scattered(tensors: CountedTensors, bb: relax.BlockBuilder, node: No
         raise node.refused()
     axis = int(node.attrs.get("axis", 0)) % len(shape)
     if indices.axis != axis and indices.most > shape[indices.axis]:
-        raise node.refused()  # The largest size does not fit, even if the count does.
+        raise node.refused()  # At their largest size, the indices are larger than the data.
     places = _with_a_further_place(bb, indices.whole, indices, shape[axis], None)
     return _scattered(bb, node, places, axis)
 
@@ -47,7 +48,7 @@ def rows_scattered(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) 
 
 
 def _indices(node: Node) -> tuple[Counted, tuple[int, ...]]:
-    """Return the indices, and the largest shape of the tensor that is written to."""
+    """Return the indices of a node, and the largest shape of the tensor that it writes to."""
     _, indices, updates = node.found
     shape = shape_of(node.inputs[0])
     if indices is None or updates is None or not shape or 0 in shape:
@@ -60,12 +61,13 @@ def _indices(node: Node) -> tuple[Counted, tuple[int, ...]]:
 def _with_a_further_place(
     bb: relax.BlockBuilder, places: Any, indices: Counted, most: int, size: Any
 ) -> relax.Var:
-    """Return places from 0 on. Beyond the count of the indices, it is the place after the last.
+    """Return `places` with negative ones made positive, and those beyond the count set to `most`.
 
     Parameters
     ----------
-    most: the largest number of places.
-    size: the number of places, if it is a count.
+    most: the largest size of the axis to which the places refer. This is also the position of the
+        further row.
+    size: the size of this axis, if it is a count; None if it is always `most`.
     """
     dtype = str(places.ty.dtype)
     end = relax.const(most, dtype)
@@ -76,7 +78,7 @@ def _with_a_further_place(
 
 
 def _scattered(bb: relax.BlockBuilder, node: Node, places: Any, axis: int) -> Any:
-    """Compute the node with a further row of the tensor along an axis, and cut the row off."""
+    """Add a row to the tensor along an axis, compute the node, and cut the row off the result."""
     old, _, updates = node.found
     data = node.inputs[0] if old is None else old.whole
     assert updates is not None, "updates are counted"

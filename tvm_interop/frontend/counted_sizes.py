@@ -64,9 +64,11 @@ class CountedSizes:
         return variable
 
     def _marked(self, bb: relax.BlockBuilder, node: ImportedNode, result: Any) -> Any:
-        """Remember that `result` has the elements of a mask of which a `NonZero` is known.
+        """Remember that `result` is a mask that was cast or reshaped, if the model has its
+        `NonZero`.
 
-        PyTorch takes the number of places from such a tensor, by `ReduceSum`.
+        PyTorch exports the number of true elements of a mask as a `ReduceSum` of the cast mask.
+        This number is the count of the `NonZero` of the mask.
         """
         mask = self._mask_of(node.inputs[0]) if node.op_type in ("Cast", "Reshape") else None
         if mask is None:
@@ -201,7 +203,7 @@ def filled(
 
     Parameters
     ----------
-    value: the constant, an array with one element.
+    value: the constant that fills the result, as an array with one element.
     """
     one = relax.const(value.reshape(()), str(value.dtype))
     return expanded(tensors, bb, one, sizes, origin)

@@ -3,7 +3,7 @@
 One kernel computes the scores of all pairs of classes. The other kernel computes the probability of
 each class from those of the pairs. Source: Wu, Lin and Weng, "Probability estimates for multi-class
 classification by pairwise coupling", JMLR 5 (2004), algorithm 2. The result depends on the number
-of rounds, so this number is the same as in onnxruntime.
+of rounds of the algorithm, so this number is the same as in onnxruntime.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def coupling_kernel(rows: int, classes: int) -> tirx.PrimFunc:
 
 
 class _Coupling:
-    """The buffers of the kernel, and the parts of its loop over the rows.
+    """Holds the buffers of the coupling kernel, and builds the steps of its loop over the rows.
 
-    In the paper, the result is called p, the wins r, the matrix Q, the products Qp and the total
-    pQp.
+    In the paper by Wu, Lin and Weng, the result is called p, the wins r, the matrix Q, the products
+    Qp and the total pQp.
     """
 
     def __init__(self, rows: int, classes: int) -> None:
@@ -117,9 +117,7 @@ class _Coupling:
         return [*stores, _put(self._round, tirx.const(0, "int32"), 0)]
 
     def _measure(self, row: Any) -> list[tirx.Stmt]:
-        """Multiply the matrix by the probabilities, and measure how far the products are from
-        equal.
-        """
+        """Multiply the matrix by the probabilities, and measure how much the products differ."""
         products, total, error = self._products, self._total, self._error
 
         def multiply(i: Any) -> tirx.Stmt:
@@ -142,7 +140,7 @@ class _Coupling:
         ]
 
     def _improve(self, row: Any) -> tirx.Stmt:
-        """Update the probability of one class after the other, and each time divide all by their
+        """Update the probabilities class by class; after each update, divide all of them by their
         sum.
         """
         products, total, step = self._products, self._total, self._step

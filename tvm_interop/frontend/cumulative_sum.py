@@ -40,7 +40,7 @@ def _cumulative(
     from the last element to the first. For inputs of 16-bit floats, the sums are kept in float32.
     """
     x, axis_given = inputs[0], constant_array(inputs[1])
-    assert axis_given is not None  # `check_constants` has refused other axes.
+    assert axis_given is not None  # `check_constants` has refused axes that are not a constant.
     shape = tuple(int(size) for size in x.ty.shape)
     axis = int(axis_given.item()) % len(shape)
     dtype = str(x.ty.dtype)
@@ -63,8 +63,8 @@ def cumulative_kernel(
 ) -> tirx.PrimFunc:
     """Return a kernel for running sums or products along the middle axis of `shape`.
 
-    The input and the output of the kernel have this shape. The kernel's loops are written by hand,
-    so it needs no TVM schedule.
+    The input and the output of the kernel have the shape `shape`. The kernel's loops are written by
+    hand, so it needs no TVM schedule.
     """
     outer, size, inner = shape
     data = tirx.decl_buffer(shape, dtype, "data")

@@ -1,7 +1,7 @@
 """Converts ONNX's `DeformConv`, a convolution that reads its images at computed coordinates.
 
-First, the images are sampled at these places. The samples are then multiplied by the weights, by a
-convolution with a kernel of size 1.
+First, the images are sampled at the computed coordinates. The samples are then multiplied by the
+weights, by a convolution with a kernel of size 1.
 
 Source: the definition of `DeformConv` in the ONNX specification.
 """
@@ -47,7 +47,7 @@ def import_deform_conv(
     Raises
     ------
     UnsupportedModelError
-        The images have another rank, or the shapes of the inputs do not fit together.
+        The images do not have two spatial axes, or the shapes of the inputs do not fit together.
     """
     x, weight, offset, bias, mask = (*inputs, None, None)[:5]
     shape, kernel = known_shape(x), known_shape(weight)
@@ -59,8 +59,8 @@ def import_deform_conv(
     if mask is not None:
         _check_shape("mask", mask, (shape[0], groups * points, *sampling.steps))
         given.append(mask)
-    # All channels of a group are read at the same places, so a separate kernel computes the places
-    # once for each group.
+    # All channels of an offset group are read at the same places, so a separate kernel computes the
+    # places once for each offset group.
     corners = bb.emit(
         bb.call_te(
             lambda *tensors: _corners(sampling, *tensors),
@@ -113,9 +113,9 @@ def _check_shape(name: str, value: Any, wanted: tuple[int, ...]) -> None:
 def _corners(sampling: _Sampling, offset: Any, mask: Any = None) -> list[Any]:
     """Return the four elements around each place: their positions in an image, and their weights.
 
-    A weight is that of a linear interpolation, multiplied by the mask. The position is -1 for an
-    element outside of the image. Positions and weights have the shape (images, window points of all
-    groups, 4, rows, columns).
+    Each weight is the weight of the element in a linear interpolation, multiplied by the mask. The
+    position of an element outside of the image is -1. Positions and weights have the shape (images,
+    window points of all groups, 4, rows, columns).
     """
     (height, width), dtype = sampling.sizes, str(offset.dtype)
     columns = sampling.windows[1].size

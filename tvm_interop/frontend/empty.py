@@ -53,9 +53,9 @@ def without_empty(value: Any) -> Any:
 def of_empty(op_type: str, inputs: list[Any], attrs: Mapping[str, Any], opset: int) -> Any:
     """Return the result of a node with an empty input or output, or None if a kernel is needed.
 
-    No kernel is needed if all results are empty. A kernel is not needed either if the result equals
-    an input. That is the case if a tensor is concatenated with empty tensors only, or if there are
-    no elements to scatter into a tensor.
+    No kernel is needed if all results are empty. No kernel is needed either if the result equals an
+    input. That is the case if a tensor is concatenated with empty tensors only, or if there are no
+    elements to scatter into a tensor.
     """
     if op_type in ("ScatterElements", "ScatterND", "Scatter") and is_empty(inputs[1]):
         return inputs[0]
@@ -74,7 +74,8 @@ def full_inputs(op_type: str, inputs: list[Any]) -> list[Any]:
     """Return the inputs of a node; for a `Concat`, leave out the empty inputs."""
     if op_type != "Concat":
         return inputs
-    # A copy has TVM's list type, which gives None for an index past the end.
+    # A copy has TVM's list type. Converters rely on it: it gives None for an index past the end, as
+    # for an optional input that is left out.
     kept = copy.copy(inputs)
     kept[:] = [value for value in inputs if not is_empty(value)]
     return kept

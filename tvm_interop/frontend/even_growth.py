@@ -1,9 +1,9 @@
 """Checks whether the numbers that a model computes grow evenly with the sizes of its inputs.
 
-A number grows evenly if it grows by the same amount for each further row. One or two dimensions of
-the inputs have a range of sizes. If there are two, a number may also grow with the product of both
-sizes. A model may treat a size of 1 differently from larger sizes. So two combinations of sizes are
-compared only if the same dimensions have size 1 in both.
+One or two dimensions of the inputs have a range of sizes. A number that the model computes grows
+evenly if it grows by the same amount whenever such a size grows by 1. With two dimensions, a number
+may also grow with the product of both sizes. A model may treat a size of 1 differently from larger
+sizes. So two combinations of sizes are compared only if the same dimensions have size 1 in both.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Growth:
     def at(self, sizes: Sizes) -> np.ndarray | None:
         """The numbers expected for these sizes, if they grow like the given numbers.
 
-        The result is None if no numbers were given for sizes where the same dimensions have size 1.
+        The result is None if no numbers were given for sizes where the same dimensions as in
+        `sizes` have size 1.
         """
         fit = self._fits.get(ones_of(sizes))
         return None if fit is None else fit.at(sizes)
@@ -70,8 +71,9 @@ class Growth:
 
 
 class Law:
-    """How each element of a tensor grows with the sizes. The tensor may have more elements for
-    larger sizes.
+    """How each element of a tensor grows with the sizes of the model's inputs.
+
+    The tensor may have more elements for larger sizes.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ class Law:
         self._fit = _Fit(heads)
 
     def fits(self, sizes: Sizes, array: np.ndarray) -> bool:
-        """Whether the elements of the tensor for these sizes are those that the growth predicts."""
+        """Whether the tensor for these sizes has the elements that the growth predicts."""
         if array.ndim != len(self._most) or not np.all(array.shape <= np.array(self._most)):
             return False
         common = _box(tuple(np.minimum(array.shape, self._box)))
@@ -99,7 +101,7 @@ def _box(shape: Sequence[int]) -> tuple[slice, ...]:
 
 
 class _Fit:
-    """The function of the sizes that fits given numbers best, by least squares.
+    """The function of the inputs' sizes that fits given numbers best, by least squares.
 
     In each dimension, the given sizes are either all 1 or all larger than 1.
     """
@@ -129,8 +131,9 @@ class _Fit:
         if not wrong.any():
             return None
         values = self._values[:, int(np.argmax(wrong))]
-        # The error message compares two combinations of sizes. For the first, the number has its
-        # rarest value. The second is the nearest combination for which the number is different.
+        # The error message compares two combinations of sizes. In the first, the number has the
+        # value that occurs for the fewest combinations. The second is the nearest combination with
+        # another value.
         _, places, counts = np.unique(
             values, return_inverse=True, return_counts=True, equal_nan=True
         )

@@ -13,7 +13,7 @@ _OWN = "tvm_interop.written_out"
 """The ONNX domain of the functions that this module adds. No model uses this domain."""
 _WIDENED = {"Cast", "CastLike", "Constant", "Pad", "Reshape", "Shape", "Squeeze", "Unsqueeze"}
 """Operators that mean the same in definitions of opset 13 and of later opsets. For these operators,
-later opsets add only types, and modes that no definition uses.
+later opsets add only types, and modes that none of the definitions uses.
 """
 _MOST_ROUNDS = 4
 """The largest number of rounds of expansion. Each round expands one level of nested definitions."""
@@ -40,7 +40,8 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
         model = _with_difficult_nodes_settled(model, wanted)
         written = _inlined(model, wanted)
         if written is None:
-            # ONNX cannot inline all operators together, so inline each operator that it can.
+            # ONNX cannot inline all operators together, so inline them one by one, as far as it
+            # can.
             for each in wanted:
                 model = _inlined(model, [each]) or model
             break
@@ -180,7 +181,7 @@ def typed_nodes(
 
     Parameters
     ----------
-    inferred: the same graph, with the types of its values.
+    inferred: the same graph as `graph`, with the types of its values.
     around: the types of the values of the graphs around `graph`, by name.
     """
     types = dict(around)

@@ -81,7 +81,8 @@ def fold(
             results = _unique(arrays[0], attrs)
         else:
             results = _evaluate(op_type, arrays, attrs, opset)
-    except Exception:  # ONNX's reference may fail on nodes that TVM supports.
+    except Exception:
+        # ONNX's reference may fail on a node that TVM supports, so the node is left to TVM.
         return None
     usable = all(map(_dtype_is_known, results))
     if not usable or sum(result.size for result in results) > _MOST_ELEMENTS:

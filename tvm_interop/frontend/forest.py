@@ -71,10 +71,11 @@ def damaged(why: str) -> UnsupportedModelError:
 
 
 def numbers_of(attrs: Mapping[str, Any], name: str) -> Numbers:
-    """Return the numbers of an attribute. It is a list of floats, or a tensor of floats of 32 or 64
-    bits.
+    """Return the numbers of an attribute, which is a list of floats or a tensor of float32 or
+    float64.
 
-    The attribute of a tensor is called `name`, or `name` followed by `_as_tensor`.
+    The attribute is called `name`. If its value is a tensor, it may also be called `name` followed
+    by `_as_tensor`.
     """
     value = attrs.get(f"{name}_as_tensor", attrs.get(name, ()))
     if isinstance(value, onnx.TensorProto):
@@ -83,7 +84,7 @@ def numbers_of(attrs: Mapping[str, Any], name: str) -> Numbers:
 
 
 def forest_of_lists(attrs: Mapping[str, Any], output: str, number: int) -> Forest:
-    """Return the trees of a node whose attributes list branches and leaves in the same lists.
+    """Return the trees of a node that has its branches and leaves in the same lists.
 
     Parameters
     ----------
@@ -147,8 +148,8 @@ def forest_of_branches(attrs: Mapping[str, Any], number: int) -> Forest:
     """Return the trees of a `TreeEnsemble`, whose attributes list branches and leaves in separate
     lists.
 
-    A branch can test whether a number is a member of a set. It is replaced by one branch for each
-    member.
+    A branch can test whether a number is a member of a set. Such a branch is replaced by one branch
+    for each member of the set.
 
     Parameters
     ----------

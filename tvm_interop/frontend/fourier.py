@@ -65,7 +65,8 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
     Parameters
     ----------
     x: the first `length // 2 + 1` numbers of each spectrum, or fewer, shape (rows, numbers, 1 or
-        2). Missing numbers are taken to be 0. The other half of a spectrum mirrors this half.
+        2). Numbers that are missing are taken to be 0. The second half of a spectrum is not given,
+        because it mirrors the first half.
 
     Returns
     -------
@@ -81,7 +82,8 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
         table = np.stack([factors.real, -factors.imag], axis=1)[:, :parts, :, None]
         return _product(bb, x, table)
     scaled = bb.emit(relax.op.multiply(x, _constant(weights[:, None] * length, x)))
-    # After that, the real part of the sum over this half equals the sum over the whole spectrum.
+    # With these weights, the real part of the sum over the first half of a spectrum equals the sum
+    # over the whole spectrum.
     whole = transformed(bb, scaled, length, inverse=True, kept=length)
     return bb.emit(relax.op.strided_slice(whole, [2], [0], [1]))
 
@@ -89,8 +91,8 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
 def _product(bb: relax.BlockBuilder, x: Any, table: npt.NDArray[np.float64]) -> Any:
     """Return the product of the rows of `x` with a table.
 
-    The table has four axes. The first two are the index of a number in `x`, and whether its real or
-    imaginary part is meant. The last two are the same for a number in the result.
+    The table has four axes. The first two select a number of `x`, by its index, and its real or
+    imaginary part. The last two select a number of the result and its real or imaginary part.
     """
     taken, parts, kept, parts_of_result = table.shape
     flat = bb.emit(relax.op.reshape(x, (-1, taken * parts)))
@@ -124,8 +126,9 @@ def _by_factors(bb: relax.BlockBuilder, x: Any, factors: tuple[int, int], invers
 def _as_convolution(bb: relax.BlockBuilder, x: Any, length: int, inverse: bool, kept: int) -> Any:
     """Return a transform of any length, computed by transforms whose length is a power of two.
 
-    Since n * k equals (n**2 + k**2 - (k - n)**2) / 2, the transform can be written as a convolution
-    with a constant signal. The convolution is computed as a product of spectra.
+    The product n * k of the indices of an input and an output equals (n**2 + k**2 - (k - n)**2) /
+    2. So the transform can be written as a convolution with a constant signal. The convolution is
+    computed as a product of spectra.
     """
     _, taken, _ = known_shape(x)
     places = np.arange(max(taken, kept), dtype=np.int64)
@@ -153,7 +156,7 @@ def _times(bb: relax.BlockBuilder, x: Any, factors: Complex) -> Any:
 
 
 def _roots(length: int, inverse: bool) -> Complex:
-    """Return the powers of the first root of unity of order `length`.
+    """Return the complex roots of unity of order `length`, which are the powers of the first one.
 
     Real and imaginary parts that should be 0 are set to 0. Then the middle number of a real
     signal's spectrum has an imaginary part of exactly 0. With a rounding error in its place, the
@@ -161,7 +164,8 @@ def _roots(length: int, inverse: bool) -> Complex:
     """
     sign = 2j if inverse else -2j
     roots = np.exp(sign * np.pi * np.arange(length) / length)
-    # All other real and imaginary parts have absolute values of at least 1 / length.
+    # Only parts that should be 0 are smaller than 1 / (length + 1). All other real and imaginary
+    # parts have absolute values of at least 1 / length.
     exact = [np.where(np.abs(x) * (length + 1) < 1, 0, x) for x in (roots.real, roots.imag)]
     return np.asarray(exact[0] + 1j * exact[1])
 

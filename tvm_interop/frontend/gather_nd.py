@@ -1,9 +1,10 @@
 """Converts a `GatherND` whose constant indices form a grid.
 
-PyTorch exports `mask[rows, columns]` this way, with the indices of all rows and of all columns.
-Each component of such an index varies along only one axis of the result. So the result is the input
-with its axes in another order, and with some axes repeated. A kernel for this is faster than a
-kernel that looks up positions, and `lowering.masked_positions` can prove more about it.
+PyTorch exports `mask[rows, columns]` as such a `GatherND`, with the indices of all rows and of all
+columns. Each component of such an index varies along only one axis of the result. So the result can
+be computed by selecting along one axis of the input after the other. Kernels for this are faster
+than a kernel that looks up positions, and `lowering.masked_positions` can tell which elements they
+read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Converts `GroupQueryAttention`, in which several heads of queries share one head of keys.
 
-Source: onnxruntime's list of its operators, ContribOperators.md, and the kernel for CPUs.
+Source: onnxruntime's list of its operators, ContribOperators.md, and its kernel for CPUs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def import_grouped_attention(
 ) -> Any:
     """Compute attention with fewer heads for keys and values than for queries.
 
-    Inputs: queries (batch, length, channels), or queries, keys and values joined along the
-    channels; keys; values; past keys and past values (batch, heads of keys, past length, size); the
-    index of the last position of each row; the length of the longest row; cosines; sines;
-    positions; bias of the scores; an additional score for each head (see `_weights`). Results: the
-    output, and the keys and values of the past and of this run.
+    The inputs are: queries (batch, length, channels), or queries, keys and values joined along the
+    channels; keys; values; the keys and the values of earlier runs (batch, heads of keys, past
+    length, size); the index of the last position of each row; the length of the longest row;
+    cosines; sines; positions; bias of the scores; an additional score for each head (see
+    `_weights`). The results are the output, and the keys and values of all runs up to this one.
 
     Rows of the batch may have different lengths. In a row that is shorter than the longest row, the
     new keys directly follow the past keys of this row, and zeros fill the rest.
@@ -123,7 +123,8 @@ def _positions(bb: relax.BlockBuilder, given: Any, begins: Any, last: Any, lengt
 
 
 def _joined(bb: relax.BlockBuilder, old: Any, new: Any, begins: Any, room: int) -> Any:
-    """The keys or values of the past and of this run, filled with zeros up to the length `room`.
+    """The past keys or values followed by those of this run, padded with zeros to the length
+    `room`.
 
     In each row, the keys or values of this run begin at position `begins`.
     """

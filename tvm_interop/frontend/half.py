@@ -24,7 +24,8 @@ def widened(bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
     """
     if op_type not in _IN_FLOAT32 or not _is_half(inputs[0]):
         return None
-    # A copy has TVM's list type, which gives None for an index past the end.
+    # A copy has TVM's list type. Converters rely on it: it gives None for an index past the end, as
+    # for an optional input that is left out.
     wide = copy.copy(inputs)
     wide[:] = [bb.emit(relax.op.astype(x, "float32")) if _is_half(x) else x for x in inputs]
     return wide

@@ -53,7 +53,7 @@ def with_safe_indices(
         return inputs
     shape = static_shape(getattr(inputs[0], "ty", None))
     if shape is None or static_shape(getattr(inputs[at], "ty", None)) is None:
-        return inputs  # A shape expression, which TVM's importer reads itself.
+        return inputs  # An input is a shape expression, whose sizes TVM's importer reads itself.
     # `list(inputs)` would raise an error for an index past the end, where TVM's own list type gives
     # None.
     inputs = copy(inputs)

@@ -51,7 +51,7 @@ def inverse_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
     factor = tirx.decl_buffer((1,), dtype, "factor")
 
     def of_both(matrix: Any, each: Any) -> tirx.Stmt:
-        """Return statements that make the same change to the copy and to the inverse."""
+        """Return statements that change the copy of the matrix and the inverse in the same way."""
         in_work = loops.loop(size, lambda j: each(work, lambda i, j: [i, j], j))
         in_result = loops.loop(size, lambda j: each(result, lambda i, j: [matrix, i, j], j))
         return loops.in_turn([in_work, in_result])

@@ -100,7 +100,7 @@ def _with_shapes(mod: tvm.IRModule, shapes: dict[str, tuple[int, ...]]) -> tvm.I
     """Return `mod` with the input shapes `shapes`, and with its indices limited to existing
     elements.
 
-    The limits are set last, because they depend on the shapes.
+    The indices are limited after the shapes are set, because their limits depend on the shapes.
     """
     mod = bind_relax_shapes(mod, shapes)
     main = all_within_bounds(mod["main"])
@@ -140,10 +140,10 @@ def batch_shapes(
 
 
 def read_once(model: Model) -> Model:
-    """Return the same model for several calls of `load_model`.
+    """Return a form of the model that can be given to several calls of `load_model`.
 
-    An ONNX model is then read and checked only once, and a program of `torch.export` is converted
-    only once.
+    An ONNX model is read and checked here, and a program of `torch.export` is converted here. Calls
+    of `load_model` with the result do not repeat this work.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def _results_of(mod: tvm.IRModule) -> list[tuple[str, tuple[int, ...] | None]]:
 def _check_text(message: Any, origin: str) -> None:
     """Refuse a model with names that are not UTF-8.
 
-    Protobuf returns such names as bytes, but later code expects text.
+    Protobuf returns names that are not UTF-8 as bytes, but later code expects text.
     """
     for field, value in message.ListFields():
         if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
@@ -250,7 +250,8 @@ def _check(model: onnx.ModelProto, origin: str) -> None:
     except onnx.checker.ValidationError as err:
         raise UnsupportedModelError(f"{origin} is not valid ONNX: {err}") from err
     except ValueError:
-        # The checker serialises the model, and protobuf cannot serialise more than 2 GiB.
+        # The checker serialises the model. Protobuf cannot serialise more than 2 GiB, so a larger
+        # model is not checked.
         return
 
 

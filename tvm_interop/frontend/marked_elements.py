@@ -45,7 +45,7 @@ class _Places(StandIn):
     Attributes
     ----------
     given: the mask that is the input of `NonZero`.
-    mask: the same mask. If its values are the same along its last dimensions, these are left out.
+    mask: the mask `given`, without last dimensions along which its values do not vary.
     is_turned: whether each position is a row of the tensor, as `GatherND` needs it. In the result
         of `NonZero`, each position is a column.
     """
@@ -100,11 +100,11 @@ class MarkedElements(ComputedParts):
         attrs: Mapping[str, Any],
         compute: Callable[[Any], Any],
     ) -> Any:
-        """Return the result of a node that reads a tensor of computed size; None if it reads none.
+        """Return the result of a node that reads a tensor of computed size; None for other nodes.
 
         Parameters
         ----------
-        compute: a function that computes the node for other inputs.
+        compute: a function that computes the node for the inputs that it is given.
 
         Raises
         ------
@@ -122,8 +122,8 @@ class MarkedElements(ComputedParts):
         if isinstance(first, _Places):
             return self._of_places(bb, op_type, inputs[0], first, attrs)
         if op_type in ("Expand", "Reshape") and found[0] is first:
-            # The new size needs no check here: a later `ScatterND` fails unless the values fit its
-            # positions.
+            # The size that the node gives the tensor needs no check here: the `ScatterND` that
+            # writes these elements fails if they do not fit its positions.
             if isinstance(first, Part) and first.mask is not None:
                 flat = Part(first.why_not, first.whole, -1, first.inside, first.mask)
                 return self._standing(bb, flat, inputs[0])
@@ -148,7 +148,9 @@ class MarkedElements(ComputedParts):
         places: _Places,
         attrs: Mapping[str, Any],
     ) -> Any:
-        """Return the result of a `Transpose` or `Shape` of positions."""
+        """Return the result of a `Transpose` or `Shape` of the positions at which a mask is
+        true.
+        """
         if op_type == "Transpose" and list(attrs.get("perm", (1, 0))) == [1, 0]:
             turned = _Places(places.why_not, places.given, places.mask, not places.is_turned)
             return self._standing(bb, turned, x)
@@ -185,8 +187,8 @@ class MarkedElements(ComputedParts):
         first: Part,
         compute: Callable[[Any], Any],
     ) -> Any:
-        """Compute an elementwise operator on whole tensors, and keep the mask of the elements for
-        the result.
+        """Compute an elementwise operator on whole tensors. The mask of the input's elements is
+        also the mask of the result's elements.
         """
         shape = static_shape(first.whole.ty)
         for value, part in zip(inputs, found, strict=True):
@@ -261,8 +263,9 @@ def _one_after_another(
     """Return a tensor that has the elements of `part`, in order, at the positions where the mask is
     true.
 
-    PyTorch exports `masked_scatter` this way. If `part` has too few elements, the missing ones are
-    NaN. Return None if the shapes do not fit, or if the elements are not floats.
+    This function converts PyTorch's `masked_scatter`. If `part` has fewer elements than the mask
+    has true values, NaN takes the place of the missing elements. Return None if the shapes do not
+    fit, or if the elements are not floats.
     """
     size = static_shape(part.whole.ty) or ()
     if len(size) != 1 or static_shape(places.given.ty) != shape:
@@ -270,8 +273,8 @@ def _one_after_another(
     if "float" not in str(part.whole.ty.dtype):
         return None
     _LOG.warning(
-        "node %s gives one element for each position where a mask is true: if it has fewer, the "
-        "missing results are NaN",
+        "node %s gives one element for each position where a mask is true: if it has fewer "
+        "elements than there are such positions, the missing results are NaN",
         part.why_not.node,
     )
     marks = bb.emit(relax.op.reshape(places.given, (int(np.prod(shape)),)))
@@ -297,10 +300,10 @@ def _shape_of(bb: relax.BlockBuilder, places: _Places) -> Any:
 
 
 def _rows(bb: relax.BlockBuilder, mask: Any) -> Any:
-    """Return the mask with one boolean for each row, if `mask` repeats it for the elements of the
-    row.
+    """Return a mask with one boolean for each row, if `mask` repeats each boolean for all elements
+    of a row.
 
-    Return `mask` itself if it does not repeat one boolean for all elements of a row.
+    Return `mask` itself if it does not repeat the booleans of rows.
     """
     shape = static_shape(mask.ty) or ()
     wide = bb.lookup_binding(mask)

@@ -1,6 +1,6 @@
 """Converts operators that onnxruntime fuses when it saves an optimised model.
 
-Most of these operators belong to onnxruntime's own domain, `com.microsoft`. Two of them have no
+Most operators that onnxruntime fuses belong to its own domain, `com.microsoft`. Two of them have no
 domain: `SimplifiedLayerNormalization`, and `LayerNormalization` in models of opsets that do not
 define it. The module `quantised` rewrites the quantised operators of the domain.
 
@@ -32,8 +32,8 @@ _LAYER_NORM_OPSET = 17
 def with_domain(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return `model` with onnxruntime's domain set for the operators that only onnxruntime defines.
 
-    A model that tf2onnx exports does not declare that it imports this domain. onnxruntime runs it
-    anyway.
+    tf2onnx exports models that use operators of onnxruntime without declaring onnxruntime's domain.
+    onnxruntime runs these models anyway.
     """
     standard = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
     moved = {"SimplifiedLayerNormalization"}
@@ -69,9 +69,7 @@ def full_name(node: onnx.NodeProto) -> str:
 
 
 def check_outputs(node: onnx.NodeProto) -> None:
-    """Refuse a normalisation whose output for the mean or deviation is used, as only in
-    training.
-    """
+    """Refuse a normalisation whose mean or deviation is an output that is used, as in training."""
     if node.op_type.startswith("Skip") and any(node.output[1:3]):
         raise UnsupportedModelError(
             f"node `{node.name}` (`{full_name(node)}`) returns a mean or a deviation, as in "
@@ -169,7 +167,10 @@ def _with_sum(bb: relax.BlockBuilder, norm: Any, total: Any, attrs: Mapping[str,
 def _matmul_of_few_bits(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Multiply by a constant matrix, shape (columns, rows), that is quantised in blocks of rows."""
+    """Multiply by a constant matrix whose columns are quantised in blocks.
+
+    The matrix is stored as (columns, rows), so the blocks lie along its last axis.
+    """
     x, packed, scales, zeros, places, bias = (*inputs, *[None] * 3)[:6]
     rows, columns, block = (int(attrs[name]) for name in ("K", "N", "block_size"))
     bits, dtype = int(attrs.get("bits", 4)), str(x.ty.dtype)

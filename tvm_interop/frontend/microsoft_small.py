@@ -18,7 +18,7 @@ from .inverse import import_inverse
 
 AS_ONNX_HAS_THEM = {"GatherND": 13, "GridSample": 16, "Pad": 13}
 """Operators of onnxruntime's domain that are defined like an ONNX operator of the same name, each
-with the opset of that definition. Models of older opsets use them.
+with the opset of ONNX's definition. Models of earlier opsets use onnxruntime's operators.
 """
 UNPACKED = "data_is_unpacked"
 """The name of an attribute of `GatherBlockQuantized` that onnxruntime does not define.

@@ -2,8 +2,8 @@
 
 JAX exports `lax.dynamic_slice`, and TensorFlow exports `tf.slice`, as a `Slice` whose ends are its
 starts plus constants. If a slice does not lie within the tensor, ONNX returns a smaller slice. A
-schedule is made for fixed shapes, so the result cannot be smaller. It is NaN in that case, which
-nobody mistakes for an answer.
+schedule is made for fixed shapes, so the result cannot be smaller. In that case the result is NaN,
+which nobody mistakes for an answer.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def moving_part(bb: relax.BlockBuilder, inputs: Sequence[Any], node: str) -> Any
 
 
 def _sizes(bb: relax.BlockBuilder, starts: Any, ends: Any) -> list[int] | None:
-    """Return the constants that were added to the starts to give the ends, or None."""
+    """Return the sizes of a slice, if its ends are its starts plus constant sizes; else None."""
     call = bb.lookup_binding(ends) if isinstance(ends, relax.Var) else None
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.add":
         return None

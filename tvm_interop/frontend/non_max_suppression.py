@@ -26,12 +26,14 @@ def suppressed(
 
     Parameters
     ----------
-    boxes_count: how many of the boxes to use, the first ones, int64 of shape (1,); None for all.
+    boxes_count: a number n, int64 of shape (1,). Only the first n boxes are used. None for all
+        boxes.
 
     Returns
     -------
-    The rows (batch, class, box), int64 of shape (most, 3), and the number of valid rows, int64 of
-    shape (1,). Rows after the valid ones repeat another row, or are 0.
+    The rows (batch, class, box), int64 of shape (most, 3), where `most` is the largest possible
+    number of rows; and the number of valid rows, int64 of shape (1,). The valid rows come first;
+    other rows repeat a row, or are 0.
 
     Raises
     ------

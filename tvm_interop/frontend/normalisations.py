@@ -102,8 +102,8 @@ def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
     axes = axes_of(x, attrs)
     if len(axes) < x.ty.ndim and _has_shape_of(axes, x, scale):
         return None
-    # TVM's kernel of RMS norms loses a dimension if it normalises over all axes, and does not
-    # broadcast scales.
+    # TVM's kernel of RMS norms is not used here: it loses a dimension if it normalises over all
+    # axes, and it does not broadcast scales.
     wide = _widened(bb, x)
     square = bb.emit(relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True))
     epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))

@@ -22,9 +22,13 @@ def as_tvm_takes_them(op: str, inputs: list[Any], attrs: Mapping[str, Any]) -> l
 
     TVM writes a scalar constant into the kernel, and negates it when it simplifies the kernel. This
     overflows for the smallest integer of a type, so such a scalar gets an axis and stays a tensor.
-    `Gemm` does not read its third input if `beta` is 0, so this input may hold NaN. Exporters write
-    an empty constant for the inputs of `Resize` that they leave out. JAX's exporter writes a scalar
-    as the axes of `Unsqueeze`, which onnxruntime accepts.
+
+    `Gemm` does not read its third input if `beta` is 0. This input may hold NaN, so it is left out.
+
+    Exporters write an empty constant for an input of `Resize` that is not given. Such a constant is
+    left out.
+
+    JAX's exporter writes the axes of `Unsqueeze` as a scalar, which becomes a vector here.
     """
     if op == "Gemm" and len(inputs) > 2 and float(attrs.get("beta", 1.0)) == 0:
         return type(inputs)([*inputs[:2], None])

@@ -1,9 +1,9 @@
 """Rewrites nodes of old ONNX opsets in the form of later opsets, before they are converted.
 
 TVM's converters treat an old node as if it had the later form. For example, TVM's `Upsample` rounds
-sizes, while ONNX truncates them. Another example is a binary operator with the attribute `axis`. It
-names the axis of the first operand with which the second operand is aligned. TVM aligns the second
-operand with the last axis.
+sizes, while ONNX truncates them. Another example is a binary operator with the attribute `axis`.
+This attribute names the axis of the first operand with which the second operand is aligned. TVM
+aligns the second operand with the last axis.
 
 Source: the definitions of `Upsample` (opsets 1 to 9), `Resize` (10) and of binary operators
 (1 to 6) in the ONNX specification.
@@ -48,8 +48,8 @@ def in_later_form(
             own[SHRINKING] = b"ceil"
         if own.get("mode", b"nearest") == b"bilinear":
             own["mode"] = b"linear"
-        # The list of new inputs has the importer's own list type, which returns None for an index
-        # past the end.
+        # The list of new inputs has the importer's own list type. Converters rely on it: it returns
+        # None for an index past the end, as for an optional input that is left out.
         return "Resize", type(inputs)([inputs[0], None, scales]), own, _RESIZE_OPSET
     if op_type == "RoiAlign" and opset >= _HALF_PIXELS:
         own.setdefault("coordinate_transformation_mode", b"half_pixel")
@@ -77,7 +77,8 @@ def _scales(attrs: dict[str, Any]) -> np.ndarray[Any, Any]:
 def _aligned(bb: relax.BlockBuilder, x: Any, y: Any, axis: int) -> Any:
     """Return `y` with axes of size 1 added at its end.
 
-    The first axis of `y` is then aligned with the axis `axis` of `x`.
+    The number of added axes is such that the first axis of `y` is aligned with the axis `axis` of
+    `x`.
     """
     rank, shape = int(x.ty.ndim), static_shape(y.ty) or ()
     sizes = [*shape, *[1] * (rank - axis % rank - len(shape))]

@@ -69,7 +69,8 @@ def import_graph(
     seen: a dictionary in which the shapes of all tensors with a static shape are stored, by name.
     path: the path of the model's file; None if all weights are in `model`. Large weights may be in
         other files of the same folder.
-    bfloat16: the inputs and outputs that get the type bfloat16 although they are float32 here.
+    bfloat16: the inputs and outputs that get the type bfloat16 although they are float32 in
+        `model`.
     """
     graph = model.graph
     importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path, bfloat16)
@@ -102,7 +103,8 @@ def import_graph(
 
 def known_operators() -> frozenset[str]:
     """The operators of ONNX's own domain that this package or TVM has a converter for."""
-    # TVM's converter `Attention` is for another domain's operator, which has the same name.
+    # TVM's converter `Attention` is left out, because it is for an operator of another domain that
+    # has the same name.
     converted = {*onnx_frontend._get_convert_map()} - {"Attention"}
     return frozenset(converted | CONVERTED | {*RECURRENT, *CONTROL_FLOW})
 
@@ -180,17 +182,17 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._names: dict[relax.Var, str] = {}
         self._path = path
         self._turned: frozenset[str] = frozenset()
-        self._inner: dict[str, Any] = {}  # The tensors of subgraphs.
+        self._inner: dict[str, Any] = {}  # The expression for each tensor of a subgraph.
         self._parts = CountedParts()
         self.counted: list[list[int]] = []
-        """For each output whose size depends on computed values: its position, its axis, and the
-        position of its count.
+        """For each output whose size depends on computed values: its position, the axis of this
+        size, and the position of its count among the outputs.
         """
         self.count_names: list[str] = []
         """The names of the counts, which are additional outputs."""
 
     def _add_counts(self, graph: _WithCounts) -> None:
-        """Add the counts of outputs as additional outputs; refuse outputs that are parts with
+        """Add the counts of outputs as additional outputs; refuse an output that is a slice with
         computed bounds.
         """
         names = [value.name for value in graph.output]
@@ -218,7 +220,9 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self._nodes[name] = self._named(wide, f"{name}/from_bfloat16")
 
     def _named(self, result: Any, name: str) -> relax.Var:
-        """Bind a conversion of an input or output to a variable, and record its name."""
+        """Bind `result`, an input or output converted from or to bfloat16, to a variable, and
+        record the variable's name.
+        """
         var = self.bb.emit(result, name)
         self._names[var] = name
         return var
@@ -251,9 +255,9 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def abandon(self) -> None:
         """End the blocks that a failed import has left open, so that TVM does not warn about them.
 
-        TVM would write a warning about open blocks to standard error.
+        TVM writes a warning about each open block to standard error.
         """
-        # TVM raises an `InternalError` once no block is open.
+        # TVM raises an `InternalError` once no block is open. This ends the loop.
         with contextlib.suppress(tvm.error.InternalError):
             while True:
                 self.bb._end_block()
@@ -274,7 +278,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         used = {name for node in nodes_of(named) for name in node.input}
         used.update(value.name for value in graph.output)
         for node in named.node:
-            # Old models name the mask of a dropout as an output, but never read it.
+            # Old models name the mask of a dropout as an output, but never read it. Such an output
+            # is removed here.
             if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
                 del node.output[1:]
         if isinstance(graph, _WithCounts):
@@ -324,7 +329,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self._nodes = around
 
     def _import_whole_tensors(self, graph: onnx.GraphProto, given: Mapping[str, Any]) -> list[Any]:
-        """Import a subgraph; refuse outputs that are parts with computed bounds."""
+        """Import a subgraph; refuse an output that is a slice with computed bounds."""
         results = self._import_body(graph, given)
         self._parts.check(results)
         return results
@@ -359,7 +364,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             node = ImportedNode(f"`{name}` (`{op_name}`)", op_name, inputs, attrs, compute)
             result = self._parts.computed(self.bb, node)
         except Exception as err:
-            # An error that names a node is about an earlier node, whose result this node reads.
+            # An error that already names a node is about an earlier node, whose result this node
+            # reads. It keeps the name of the earlier node.
             if isinstance(err, UnsupportedModelError) and err.node:
                 raise
             raise _cannot_import(name, op_name, err) from err
@@ -401,7 +407,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return self.bb.normalize(result)
 
     def _checked_part(self, op_name: str, inputs: Any, attrs: Mapping[str, Any], opset: int) -> Any:
-        """Return the result of a node whose shape is computed at run time; refuse unsupported ones.
+        """Return the result of a node whose shape is computed at run time; refuse unsupported
+        nodes.
 
         Return None for a node whose result has a fixed shape.
         """
@@ -426,7 +433,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             return self.bb.normalize(relax.Tuple(fields))
         if not isinstance(result, (relax.Call, relax.TupleGetItem)):
             return result
-        # Some converters return calls without a type, and the next converter needs the type.
+        # Some converters return calls without a type. The type is added here, because the next
+        # converter needs it.
         result = self.bb.normalize(result)
         if isinstance(result.ty, (relax.TensorType, relax.TupleType)):
             return self.bb.emit(result, name)

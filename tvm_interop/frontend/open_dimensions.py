@@ -26,7 +26,7 @@ except the batch, whose size in the example is 1.
 
 
 def is_open(dims: Dims) -> bool:
-    """Whether an input's rank is unknown, or the size of one of its dimensions is not given."""
+    """Whether the rank of an input is unknown, or one of its dimensions has no fixed size."""
     return dims is None or not all(isinstance(dim, int) for dim in dims)
 
 
@@ -106,7 +106,7 @@ def check_all_given(
 def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> dict[str, int]:
     """Return, for each input with the dimension `name`, the axis of this dimension.
 
-    The keys are the names of the inputs.
+    The keys of the result are the names of the inputs.
 
     Raises
     ------
@@ -120,8 +120,8 @@ def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> d
         found = [axis for axis, dim in enumerate(dims or ()) if name in _names_in((dim,))]
         if len(found) > 1 or any((dims or ())[axis] != name for axis in found):
             raise CannotFillUpError(
-                f"input `{input_name}` has {_in_words(dims)}, and a dimension with a range may be "
-                "only one dimension of an input, by itself",
+                f"input `{input_name}` has {_in_words(dims)}, and a dimension with a range may not "
+                "occur twice in an input, or within a sum or product",
                 f": give `{name}` one size",
             )
         axes.update((input_name, axis) for axis in found)
@@ -168,7 +168,7 @@ def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dim
         raise InputError(
             "sizes by the names of dimensions can be given for ONNX models and for programs of "
             f"torch.export, and this is a `{type(model).__name__}`: give `input_shapes` (on the "
-            "command line, --input-shapes), several times for several sizes"
+            "command line, --input-shapes), once for each size"
         )
     model = as_onnx(model)
     graph = (model if isinstance(model, onnx.ModelProto) else read_for_import(model)).graph
@@ -184,8 +184,8 @@ def _names_in(dims: Dims) -> list[str]:
 
 
 def _terms(text: str) -> list[list[str]]:
-    """Return the factors of each term of a sum such as `2*past + 1`. Exporters write
-    dimensions so.
+    """Return the factors of each term of a sum. Exporters write some dimensions as sums, such as
+    `2*past + 1`.
     """
     return [[factor.strip() for factor in term.split("*")] for term in text.split("+")]
 

@@ -48,8 +48,8 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
         if len(taken) == shape[axis] and step == 1:
             continue
         begins.append(taken.start)
-        # At this point, an end of -1 means "before the first element". In TVM it means "the last
-        # element".
+        # Here, an end of -1 means "before the first element". In TVM it would mean "the last
+        # element", so it is replaced by a number below the negative size of the axis.
         stops.append(taken.stop if taken.stop >= 0 else -shape[axis] - 1)
         jumps.append(step)
         along.append(axis)
@@ -74,8 +74,8 @@ def _axis(axis: int, rank: int) -> int:
 def _taken(start: int, end: int, step: int, size: int) -> range:
     """Return the positions of the elements that a slice selects from an axis of `size` elements.
 
-    A start before the first element is replaced by the first element. If the step is negative,
-    Python differs: it selects no elements then.
+    A start before the first element is replaced by the first element. Python does the same for a
+    positive step, but selects no elements for a negative one.
     """
     start, end = (place + size if place < 0 else place for place in (start, end))
     if step > 0:
@@ -104,7 +104,8 @@ def _slice_numbers(
 def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the parts of a `Split` if a part is empty or there are more than `_MOST_PARTS` parts.
 
-    Return None for any other `Split`, which TVM's converter handles.
+    Return None for a `Split` without empty parts that has at most `_MOST_PARTS` parts. TVM's
+    converter handles such a node.
 
     Raises
     ------

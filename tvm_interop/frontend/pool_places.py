@@ -41,7 +41,7 @@ def pool_with_places(
         innermost.
     """
     shape, dtype = static_shape(x.ty), str(x.ty.dtype)
-    assert shape is not None  # The caller has checked the shape.
+    assert shape is not None  # The caller has checked that the shape is static.
     lengths = shape[2:]
     steps = [w.steps(n, is_ceiled) for w, n in zip(windows, lengths, strict=True)]
     images, inside = prod(shape[:2]), prod(lengths)

@@ -27,14 +27,16 @@ POOLS = ("AveragePool", "LpPool", "MaxPool")
 def import_pool(
     bb: relax.BlockBuilder, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return the result of a pooling, and for a `MaxPool` with two outputs also the positions.
+    """Return the result of a pooling; for a `MaxPool` with two outputs, also the positions of the
+    largest elements.
 
-    Return None unless the shape is static and has 3 to 5 dimensions.
+    Return None unless the shape of the input is static and has 3 to 5 dimensions.
     """
     x = inputs[0]
     shape = static_shape(x.ty)
     if shape is None or not 3 <= len(shape) <= 5:
-        return None  # TVM's converter raises an error that says which shapes it supports.
+        # TVM's converter is used, because its error says which shapes it supports.
+        return None
     windows, is_ceiled = windows_of(shape[2:], attrs)
     if op_type == "LpPool":
         return _norms(bb, x, shape, windows, is_ceiled, int(attrs.get("p", 2)))

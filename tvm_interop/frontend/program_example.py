@@ -80,7 +80,7 @@ def _flat_inputs(program: Any) -> tuple[list[str | None], list[Any], Any]:
     args, kwargs = program.example_inputs
     in_spec = program.module_call_graph[0].signature.in_spec
     _, by_keyword = _pytree.tree_unflatten(list(names), in_spec)
-    kwargs = {name: kwargs[name] for name in by_keyword}  # The program's order.
+    kwargs = {name: kwargs[name] for name in by_keyword}  # This is the order in the program.
     leaves, spec = _pytree.tree_flatten((tuple(args), kwargs))
     return names, leaves, spec
 
@@ -124,7 +124,7 @@ def _array(value: Any) -> np.ndarray:
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     value = value.detach().cpu().resolve_conj().resolve_neg()
-    if value.dtype == torch.bfloat16:  # NumPy itself lacks this type.
+    if value.dtype == torch.bfloat16:  # NumPy itself lacks bfloat16.
         return np.asarray(value.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16))
     return np.asarray(value.numpy())
 

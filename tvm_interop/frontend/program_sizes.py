@@ -15,7 +15,7 @@ guard is a condition under which the program may run.
 
 
 def size_conditions(program: Any, origin: str) -> SizeConditions:
-    """Return the conditions, ranges and outputs of a program.
+    """Return the conditions and ranges of a program's input sizes, and the sizes of its outputs.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def size_conditions(program: Any, origin: str) -> SizeConditions:
     Raises
     ------
     UnsupportedModelError
-        The program has open dimensions, and its guards are not found.
+        The program has open dimensions, and the guards that PyTorch keeps for it are not found.
     """
     return SizeConditions(origin, _conditions(program), _ranges(program), _outputs(program))
 
@@ -72,8 +72,9 @@ def _outputs(program: Any) -> list[tuple[str, list[int | str]]]:
 def _conditions(program: Any) -> list[str]:
     """Return the conditions under which the program may run, as `SizeConditions` holds them.
 
-    Some come from guards, which are texts such as `L['x'].size()[0] % 2 == 0`. The others come from
-    nodes of the graph that check an expression of the sizes. Checks of other numbers are left out.
+    Some conditions come from guards, which are texts such as `L['x'].size()[0] % 2 == 0`. The other
+    conditions come from nodes of the graph that check an expression of the sizes. Nodes that check
+    numbers other than sizes are left out.
 
     Raises
     ------
@@ -118,7 +119,7 @@ def _guards(program: Any) -> list[str]:
 
 
 class _InputNames(ast.NodeTransformer):
-    """Replaces `L['x']`, or an element of it such as `L['x'][0]`, by the name of the input."""
+    """Replaces `L['x']`, or an element such as `L['x'][0]`, by the input's name in a guard."""
 
     def __init__(self, arguments: Any) -> None:
         self._arguments = arguments

@@ -148,7 +148,7 @@ def _products_of_zero(w: Writer, node: onnx.NodeProto) -> str | None:
 def _integer(kind: str, axis: int) -> Rule:
     """Return the function that rewrites `ConvInteger` or `MatMulInteger`.
 
-    The results of these operators are int32 sums of products, without a scale.
+    The results of `ConvInteger` and `MatMulInteger` are int32 sums of products, without a scale.
     """
 
     def rule(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:

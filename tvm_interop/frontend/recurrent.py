@@ -69,7 +69,7 @@ class _Importer:
         if x.ty.ndim != 3:
             raise MisfitError(f"its input `X` has {x.ty.ndim} dimensions, and ONNX requires 3")
         self._batch_first = bool(attrs.get("layout", 0))
-        # After this, X has the shape (length, batch, inputs), and states have the shape
+        # The lines below give X the shape (length, batch, inputs), and the states the shape
         # (directions, batch, hidden).
         self._x = self._swap(x) if self._batch_first else x
         if self._batch_first:
@@ -148,7 +148,8 @@ class _Importer:
         """Return the hidden state at each step, and the states after the last step, for one
         direction.
 
-        The shapes are (length, batch, hidden) and (batch, hidden).
+        The hidden states of all steps have the shape (length, batch, hidden). Each state after the
+        last step has the shape (batch, hidden).
         """
         gates = _GATES[self._op_type]
         # ONNX's `B` is two vectors joined: the biases of the inputs, followed by the recurrent
@@ -167,8 +168,8 @@ class _Importer:
                 for i in (0, 1)
             )
             if after_reset:
-                # The kernel adds the recurrent bias of this gate, because the reset gate scales
-                # this bias too.
+                # With `linear_before_reset`, the kernel of a GRU adds the recurrent bias, because
+                # the reset gate scales this bias too.
                 arguments.append(of_state)
             else:
                 of_inputs = relax.op.add(of_inputs, of_state)
@@ -215,8 +216,8 @@ class _Importer:
         return self._of(given, direction)
 
     def _of(self, stacked: Any, direction: int) -> Any:
-        """Return the slice for one direction, without the axis of directions; return None for
-        None.
+        """Return the slice of `stacked` for one direction, without the axis of directions; None if
+        `stacked` is None.
         """
         if stacked is None:
             return None
@@ -317,7 +318,8 @@ def _activations(
             f"`{op_type}` names {len(names)} activations and needs {len(usual)} for each of its "
             f"{directions} direction(s)"
         )
-    # The list of alphas has entries only for activations with an alpha. The same holds for betas.
+    # The list `activation_alpha` has entries only for activations that use an alpha. In the same
+    # way, the list `activation_beta` has entries only for activations that use a beta.
     alphas, betas = list(attrs.get("activation_alpha", ())), list(attrs.get("activation_beta", ()))
     found: list[Activation] = []
     for name in names:

@@ -1,9 +1,9 @@
 """Converts ONNX's reductions, such as `ReduceSum`.
 
-A reduction has three steps: an element-wise function, the reduction itself, and an element-wise
-function of the result. For example, the steps of `ReduceL2` are square, sum and square root. If
-`noop_with_empty_axes` is set and no axes are given, ONNX leaves out only the second step. TVM's
-importer leaves out all three steps.
+A reduction operator has three steps: an element-wise function of the input, a sum or another plain
+reduction, and an element-wise function of the result. For example, the steps of `ReduceL2` are
+square, sum and square root. If `noop_with_empty_axes` is set and no axes are given, ONNX leaves out
+only the second step. TVM's importer leaves out all three steps.
 
 Source: the operators' definitions in the ONNX specification, opsets 1 to 20.
 """
@@ -27,7 +27,7 @@ class _Reduction:
 
     Attributes
     ----------
-    reduce: the reduction itself.
+    reduce: the plain reduction, such as the sum, between the two element-wise functions.
     before: the element-wise function of the input; None if there is none.
     after: the element-wise function of the result; None if there is none.
     is_real: whether the result for integer inputs can be fractional. Such a result is computed in

@@ -5,8 +5,8 @@ new size by the old size to get the scale, which is wrong if the scaled size was
 number.
 
 Resizing one dimension is a linear map, so it is a product with a matrix. Resizing the identity
-matrix gives this matrix. This module computes it without ONNX's reference implementation, which
-uses the weights of the wrong element at a position just above a whole number. In the mode
+matrix gives this matrix. This module computes the matrix without ONNX's reference implementation,
+which uses the weights of the wrong element at a position just above a whole number. In the mode
 `nearest`, each column of the matrix has a single 1, so elements are copied in place of a product. A
 product would turn infinity and NaN in one element into NaN in many.
 """
@@ -54,7 +54,7 @@ def import_resize(
     shape, mode = static_shape(x.ty), _text(attrs, "coordinate_transformation_mode", "half_pixel")
     given = [None if v is None else constant_array(v) for v in (scales, sizes)]
     if shape is None or all(v is None or v.size == 0 for v in given):
-        return None  # TVM's converter raises an error that says what is missing.
+        return None  # TVM's converter is used, because its error says what is missing.
     axes = [int(axis) % len(shape) for axis in attrs.get("axes", range(len(shape)))]
     factors, new_sizes = _factors(shape, axes, attrs, *given)
     is_nearest = _text(attrs, "mode", "nearest") == "nearest"
@@ -73,7 +73,7 @@ def import_resize(
         and list(shape[:2]) == [new_sizes[0], new_sizes[1]]
         and len(shape) in (3, 4, 5)
         and not (mode == "align_corners" and 1 in new_sizes.values())
-        # TVM divides by the new size minus 1, which is 0 for a new size of 1.
+        # TVM divides by the new size minus 1. So it divides by 0 for a new size of 1.
         and not (mode.startswith("tf_crop") and (len(shape) == 5 or 1 in _of_image(new_sizes)))
         and not (SHRINKING in attrs and min(factors.values()) < 1)
         and (not is_nearest or _has_no_ties(factors.values(), attrs, mode))
@@ -141,7 +141,9 @@ def _taken(bb: relax.BlockBuilder, x: Any, places: Mapping[int, np.ndarray[Any, 
 
 
 def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
-    """Return the start and the end of the region on each axis, as fractions of the axis's size."""
+    """Return the start and the end, on each axis, of the region that is resized (the input `roi`),
+    as fractions of the axis's size.
+    """
     known = None if roi is None else constant_array(roi)
     if known is None:
         raise UnsupportedModelError(
@@ -198,7 +200,7 @@ class _Axis(NamedTuple):
     region: tuple[float, float] | None
 
     def matrix(self, attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        """Return the resized identity matrix, shape (old, new).
+        """Return the identity matrix resized along this axis, shape (old, new).
 
         The column of a new element is 0 if its position is outside of the image.
 
@@ -218,13 +220,13 @@ class _Axis(NamedTuple):
     def _places(self, mode: str) -> np.ndarray[Any, Any]:
         """Return the position in the image of each new element, in float32 as in onnxruntime.
 
-        The rounding to float32 matters: if a position lies halfway between two old elements, it
-        decides which of them is the nearest.
+        The rounding to float32 matters: if a position lies halfway between two old elements, the
+        rounding decides which of them is the nearest.
         """
         at = np.arange(self.new, dtype=np.float32)
         one, half = np.float32(1), np.float32(0.5)
         old, new, factor = np.float32(self.old), np.float32(self.new), np.float32(self.factor)
-        # ONNX computes the positions from a size that may be fractional.
+        # ONNX computes the positions from the scaled size before rounding, which may be fractional.
         width = new if _scaled(self.old, self.factor) == self.new else factor * old
         places: np.ndarray[Any, Any] = (at + half) / factor - half
         if mode == "asymmetric":
@@ -271,7 +273,7 @@ class _Axis(NamedTuple):
         (old, new).
         """
         is_cubic = _text(attrs, "mode", "nearest") == "cubic"
-        # With antialiasing, the weights are spread over all old elements that one new element
+        # With antialiasing, the weights of a new element are spread over all old elements that it
         # covers.
         stretch = min(self.factor, 1.0) if attrs.get("antialias", 0) else 1.0
         beyond = math.ceil((2 if is_cubic else 1) / stretch) + 1

@@ -105,7 +105,7 @@ Rules = Mapping[tuple[str, str], Rule]
 def rewritten(model: onnx.ModelProto, rules: Rules) -> onnx.ModelProto:
     """Return `model` with the operators of `rules` replaced, in subgraphs too.
 
-    Return `model` itself if it has none of these operators.
+    Return `model` itself if it has none of the operators in `rules`.
     """
     if not any(_key(node) in rules for node in nodes_of(model.graph)):
         return model

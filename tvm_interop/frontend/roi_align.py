@@ -24,7 +24,8 @@ def import_roi_align(
         size=(int(attrs.get("output_height", 1)), int(attrs.get("output_width", 1))),
         scale=float(attrs.get("spatial_scale", 1.0)),
         ratio=int(attrs.get("sampling_ratio", 0)),
-        # Opset 16 introduced `coordinate_transformation_mode`, with `half_pixel` as its default.
+        # In opset 16 and later, `half_pixel` is the default of this attribute, and earlier opsets
+        # lack the attribute.
         is_half=attrs.get("coordinate_transformation_mode") == b"half_pixel",
         is_max=attrs.get("mode", b"avg") == b"max",
     )
@@ -45,8 +46,8 @@ class _Regions(NamedTuple):
     ----------
     size: the height and the width of a pooled region.
     scale: the factor by which coordinates are multiplied.
-    ratio: the number of samples for one pooled element along each axis. If 0, it is the size of the
-        element in pixels, rounded up.
+    ratio: the number of samples for one pooled element along each axis. If it is 0, the number of
+        samples is the size of the pooled element in pixels, rounded up.
     is_half: whether coordinates are shifted by half a pixel. If not, a region is at least one pixel
         long along each axis.
     is_max: whether to take the largest sample of an element, and not their mean.

@@ -70,7 +70,8 @@ def import_reverse_sequence(
 def import_tensor_scatter(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return a copy of the cache in which rows of the update replace some of its rows.
+    """Return a copy of the first input, the cache, in which rows of the second input, the update,
+    replace some rows.
 
     The cache is the first input, and the update is the second. The third input holds the first row
     to replace in each sequence of the batch. The default is row 0. Return None if a shape is

@@ -48,7 +48,7 @@ def import_split_to_sequence(
         each = 1 if given is None else int(given)
         if each < 1:
             raise UnsupportedModelError(
-                f"its input `split` is {each}, but a part has 1 or more rows"
+                f"its input `split` is {each}: the size of the parts must be at least 1"
             )
         lengths = [min(each, size - begin) for begin in range(0, size, each)]
     if lengths or size:  # A tensor without rows may be split into 0 parts.

@@ -155,9 +155,9 @@ def _check_sums(
         if shape is not None and wanted is not None and tuple(shape) != tuple(wanted):
             dims = ", ".join(map(_in_words, before.ty.shape.values))
             raise InputError(
-                f"input_shapes gives `{param.name}` the shape {tuple(wanted)}, and its dimensions "
-                f"({dims}) are {tuple(shape)} for the sizes that input_shapes gives: give this "
-                "shape, or change the other shapes"
+                f"input_shapes gives `{param.name}` the shape {tuple(wanted)}, but its dimensions "
+                f"({dims}) are {tuple(shape)} for the sizes in the other shapes of input_shapes: "
+                f"give {tuple(shape)}, or change the other shapes"
             )
 
 

@@ -6,8 +6,8 @@ sizes, and refuses to run the program if one is not met. This package does the s
 `torch_program.py` writes the conditions as texts into the metadata of the ONNX model, and this
 module checks them.
 
-The texts are not executed as Python code. This module evaluates their syntax trees, and supports
-only the operations in `_OPERATIONS` and `_FUNCTIONS`.
+The conditions are texts in Python, but they are not executed as Python code. This module evaluates
+their syntax trees, and supports only the operations in `_OPERATIONS` and `_FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from .declared_dims import declared_dims
 
 _LOG = logging.getLogger("tvm_interop")
 _USUAL = 2
-"""The smallest size that PyTorch assumes for a dimension, unless a program is exported for one
-size.
+"""The smallest size that PyTorch assumes for a dimension, unless the dimension has a fixed size.
 """
 _KEY = "tvm_interop.sizes"
 """The key of the entry in the model's metadata that holds a `SizeConditions` as JSON."""
@@ -100,7 +99,9 @@ def _read(text: str) -> SizeConditions:
 
 @functools.lru_cache(maxsize=64)
 def _parsed(condition: str) -> ast.AST:
-    """Parse a condition. The result is cached, because it is evaluated for each size of a range."""
+    """Parse a condition. The result is cached, because a condition is checked for each size of a
+    range.
+    """
     return ast.parse(condition, mode="eval").body
 
 
@@ -181,7 +182,7 @@ def check_results(
         return
     by_name = {dim: size for _, dim, size in _named_sizes(model, shapes)}
     if any(size < _USUAL for size in by_name.values()):
-        return  # PyTorch's shapes hold only from this size on.
+        return  # The output shapes that PyTorch gives hold only for sizes from `_USUAL` on.
     pairs = zip(sizes.outputs, results, strict=False)
     for i, ((dtype, dims), (found_dtype, found)) in enumerate(pairs):
         shape = tuple(_size(dim, by_name) for dim in dims)

@@ -4,7 +4,8 @@ A model may behave differently for a single size, for example by an `If` that te
 batch is 7. Such a model computes a number from a shape, and for this size the number does not fit
 the numbers for other sizes. So this module computes, for all sizes, the numbers that depend only on
 shapes and constants. It uses ONNX's reference implementation. If a node uses such a number together
-with data, the number must grow evenly: by the same amount for each further row.
+with data, the number must grow evenly: by the same amount whenever the size of the input grows by
+1.
 
 If a tensor has more elements for larger sizes, such as positions or a causal mask, each of its
 elements must grow evenly.
@@ -72,7 +73,8 @@ def follow_sizes(
 
     Returns
     -------
-    A text, by the index of a dimension, that says how the model treats a size of 1 differently.
+    A text for each dimension whose size of 1 the model treats differently from larger sizes. The
+    text says how. The key is the index of the dimension.
 
     Raises
     ------
@@ -284,7 +286,8 @@ class _Numbers:
         return growth
 
     def _series(self) -> dict[str, dict[Sizes, np.ndarray]]:
-        """The numbers that must grow evenly, by the name of a value in `uses` and by the sizes.
+        """The numbers that must grow evenly: for each value in `uses`, the numbers for each
+        combination of sizes.
 
         For a small value whose shape is the same for all sizes, the numbers are the value's
         elements. For any other value, they are the numbers that `_distance` returns.
@@ -345,10 +348,10 @@ class _Numbers:
         return own
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return the shape of a value, and one more number: 1 if its elements grow in an unusual
-        way.
+        """Return the shape of a value, followed by 0 or 1.
 
-        The last number is 0 if the elements grow in the same way as for the largest sizes.
+        The last number is 0 if the elements of the value grow with the sizes as they do for the
+        largest sizes. It is 1 if they grow in another way.
 
         A `Law` states how the elements of a value grow with the sizes. There is one `Law` for each
         set of dimensions that may have size 1 (see `_laws`). `_Uneven` is raised if the value does
@@ -362,8 +365,10 @@ class _Numbers:
         return np.array([*array.shape, int(not is_usual)])
 
     def _other_shapes(self) -> dict[int, str]:
-        """Return, by dimension, that a tensor has another shape for a size of 1, as after a
-        `Squeeze`.
+        """Find the dimensions for which a tensor's shape at size 1 does not follow from its shapes
+        at larger sizes, as after a `Squeeze`.
+
+        Return a text for each of these dimensions.
         """
         found: dict[int, str] = {}
         for name, most in self._seen[self._sizes[-1]].items():
@@ -379,7 +384,7 @@ class _Numbers:
 
 
 def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
-    """The combinations in `sizes` of extreme sizes: the largest, the largest minus 1, or 1."""
+    """The combinations in `sizes` in which each size is the largest, the largest minus 1, or 1."""
     most, known = np.max(sizes, 0), set(sizes)
     each = [sorted({size for size in (1, n - 1, n) if size >= 1}) for n in map(int, most)]
     return [found for found in itertools.product(*each) if found in known]
@@ -395,7 +400,7 @@ def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
 
 
 def of_shape(node: onnx.NodeProto, shape: Shape) -> np.ndarray:
-    """The result of a `Shape` or `Size` of a tensor of this shape."""
+    """The result of a `Shape` or `Size` node for a tensor of this shape."""
     if node.op_type == "Size":
         return np.array(math.prod(shape), np.int64)
     ends = {a.name: int(a.i) for a in node.attribute}

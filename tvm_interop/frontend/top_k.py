@@ -70,7 +70,7 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
     def is_better(x: Any, y: Any) -> Any:
         if "float" not in dtype:
             return x > y if largest else x < y
-        # NaN is larger than any number, as in NumPy's sort order.
+        # NaN is treated as larger than any number, as in NumPy's sort order.
         greater, other = (x, y) if largest else (y, x)
         return tirx.And(tirx.Not(greater <= other), tirx.Not(tirx.isnan(other)))
 

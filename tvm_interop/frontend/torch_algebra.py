@@ -26,14 +26,16 @@ _MOST_COLUMNS = 128
 """The largest number of columns for Cholesky's decomposition. Each column takes several operators.
 """
 _MOST_REFLECTIONS = 64
-"""The largest number of columns for QR, which takes more operators for each column."""
+"""The largest number of columns for the QR decomposition. It takes more operators for each column
+than Cholesky's decomposition.
+"""
 _MOST_SQUARINGS = 24
 """The exponential of a matrix is NaN if the sum of the absolute values in a row is above 2 to this
 power.
 """
 _TAYLOR_TERMS = 18
-"""With this number of terms, the error is below float64's precision if the absolute values in each
-row add up to at most 1.
+"""The number of terms of the Taylor polynomial for the exponential of a matrix. The error is below
+float64's precision if the absolute values in each row of the matrix add up to at most 1.
 """
 
 
@@ -102,9 +104,9 @@ def solve_triangular(
 def sign_and_log_of_determinant(x: Any) -> Any:
     """Convert `linalg.slogdet`.
 
-    The rows of a matrix are first scaled to the length 1, so its determinant is at most 1. The
-    determinant is computed in float64. It is too small for float64 only if a matrix has several
-    hundred rows.
+    The rows of a matrix are first scaled to the length 1, so the determinant of the scaled matrix
+    is at most 1. It is computed in float64. It is too small for float64 only if the matrix has
+    several hundred rows.
     """
     wide = op.Cast(x, to=TensorProto.DOUBLE)
     lengths = op.ReduceL2(wide, ints(-1), keepdims=1)
@@ -113,7 +115,8 @@ def sign_and_log_of_determinant(x: Any) -> Any:
     rest = op.Det(op.Div(wide, op.Where(is_zero, one, lengths)))
     scale = op.ReduceSum(op.Log(lengths), ints(-2, -1), keepdims=0)
     log = op.Add(op.Log(op.Abs(rest)), scale)
-    # PyTorch's third and fourth result. Only PyTorch's own code uses them.
+    # Stand-ins for the third and fourth result of PyTorch's operator, which only PyTorch's own code
+    # uses.
     others = op.Identity(x), op.Constant(value_ints=[0])
     return op.CastLike(op.Sign(rest), x), op.CastLike(log, x), *others
 
@@ -140,7 +143,7 @@ def cholesky(x: Any, upper: bool = False, check_errors: bool = False) -> Any:
     for j in range(size):
         column = op.Slice(rest, ints(j), ints(j + 1), ints(-1))
         pivot = op.Slice(column, ints(j), ints(j + 1), ints(-2))
-        # Rows above the diagonal are exactly 0.
+        # The elements above the diagonal are exactly 0.
         below = np.arange(size)[:, None] >= j
         mask = op.CastLike(op.Constant(value=numpy_helper.from_array(below)), x)
         scaled = op.Mul(op.Div(column, op.Sqrt(pivot)), mask)
@@ -215,7 +218,8 @@ def exponential(x: Any) -> Any:
     """
     (size,) = fixed_sizes(x.shape, [-1])
     wide = op.Cast(x, to=TensorProto.DOUBLE)
-    # The largest sum of absolute values in a row is a norm. It bounds the norms of the powers.
+    # The largest sum of absolute values in a row is a norm of the matrix. If it is at most 1, the
+    # powers of the matrix in the Taylor polynomial stay small too.
     bound = op.ReduceMax(op.ReduceSum(op.Abs(wide), ints(-1), keepdims=1), ints(-2), keepdims=1)
     scale = _constant(np.array(1.0), wide)
     two = _constant(np.array(2.0), wide)

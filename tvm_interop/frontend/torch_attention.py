@@ -17,8 +17,9 @@ def attention(
 ) -> Any:
     """Convert attention. If a mask leaves a row no key, the row of the result is 0.
 
-    PyTorch's exporter adds a large negative number where a boolean mask is false, so it would give
-    such a row the mean of all values. If the mask adds minus infinity, the row would be NaN.
+    PyTorch's exporter adds a large negative number where a boolean mask is false. So it would give
+    a row whose keys are all masked the mean of all values. If the mask adds minus infinity, the row
+    would be NaN.
     """
     result = aten_scaled_dot_product_attention(query, key, value, attn_mask, *given, **named)
     if attn_mask is None:

@@ -1,7 +1,8 @@
 """Converts products of groups of rows, each group by its own matrix, as in mixtures of experts.
 
-`transformers` defines an operator of its own for such a product. A program of `torch.export` names
-the operator, and PyTorch cannot read the program in a process in which nobody has defined it.
+The package `transformers` defines an operator of its own for products of groups of rows. A program
+of `torch.export` names the operator, and PyTorch cannot read the program in a process in which
+nobody has defined it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _OF_TRANSFORMERS = "transformers::grouped_mm_fallback"
 
 
 def define() -> Any:
-    """Return the operator of `transformers`. It is defined here if that package is not imported.
+    """Return the operator of `transformers`. Define it here if `transformers` is not imported.
 
-    A later import of that package replaces this definition.
+    If `transformers` is imported later, its own definition replaces the definition made here.
     """
     with contextlib.suppress(AttributeError):
         return torch.ops.transformers.grouped_mm_fallback.default
@@ -51,9 +52,9 @@ def _product(rows: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> to
 def grouped_product(rows: Any, weight: Any, ends: Any) -> Any:
     """Convert the operator of `transformers`; see `_product`.
 
-    Few rows are multiplied by copies of their matrices. If there are more rows than groups, all
-    rows are multiplied by all matrices instead, and each row takes the result of its group. This
-    costs more products, but it copies no matrix.
+    If there are at most as many rows as groups, each row is multiplied by a copy of the matrix of
+    its group. If there are more rows, all rows are multiplied by all matrices, and each row takes
+    the result of its group. That takes more multiplications, but it copies no matrix.
     """
     count, inner, groups, columns = fixed_sizes(
         (*rows.shape, weight.shape[0], weight.shape[2]), range(4)

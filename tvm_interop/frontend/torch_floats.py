@@ -1,7 +1,7 @@
 """Converts to ONNX PyTorch's operators that depend on the exact bits of float32 numbers.
 
-These operators are computed in float64. It represents all float32 numbers, and the differences of
-neighbouring ones, exactly.
+The operators are computed in float64. Float64 represents all float32 numbers exactly, and also the
+differences of neighbouring float32 numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def next_after(x: Any, y: Any) -> Any:
     zero, half = float64(0), float64(0.5)
     is_upward = op.Less(start, goal)
     fraction = op.Mul(start, _power_of_two(op.Neg(exponent)))
-    # Just below a power of two, neighbouring numbers are half as far apart as above it.
+    # Just below a power of two, neighbouring numbers are half as far apart as just above the power.
     is_narrow = op.And(
         op.Equal(op.Abs(fraction), half), op.Xor(op.Less(start, zero), op.Not(is_upward))
     )

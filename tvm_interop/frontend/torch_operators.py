@@ -109,7 +109,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _primitives() -> dict[Any, Callable[..., Any]]:
-    """Return the conversions of the operators into which PyTorch decomposes others."""
+    """Return the conversions of the operators into which PyTorch decomposes other operators."""
     prims = torch.ops.prims
     return {
         prims.bessel_i0.default: partial(torch_special.bessel, 0, False),
@@ -172,8 +172,8 @@ def _fault(node: Any) -> str | None:
     if node.target in (aten.avg_pool2d.default, aten.avg_pool3d.default):
         if node.kwargs.get("divisor_override", given.get(6)) is not None:
             return (
-                "has `divisor_override`, which PyTorch's exporter to ONNX leaves out: leave it "
-                "out, and scale the result"
+                "has `divisor_override`, which PyTorch's exporter to ONNX ignores: pool without "
+                "it, and scale the result"
             )
     elif name.startswith("aten.adaptive_max_pool"):
         parts = [user for user in node.users if user.target is operator.getitem and user.users]
@@ -188,7 +188,10 @@ def _fault(node: Any) -> str | None:
                 "PyTorch's form: leave one of the two out"
             )
     elif node.target is aten.cross_entropy_loss.default and given.get(5, 0.0) != 0.0:
-        return "has `label_smoothing`, which PyTorch's exporter to ONNX leaves out: leave it out"
+        return (
+            "has `label_smoothing`, which PyTorch's exporter to ONNX ignores: compute the loss "
+            "without it, or outside of the model"
+        )
     elif name.startswith("aten.multilabel_margin_loss"):
         return (
             "is a `multilabel_margin_loss`, which PyTorch's exporter to ONNX gets wrong: compute "
@@ -221,7 +224,7 @@ def _copied(x: Any, source: Any, non_blocking: bool = False) -> Any:
 
 
 def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:
-    """Convert `squeeze`. PyTorch leaves dimensions as they are whose size is not 1."""
+    """Convert `squeeze`. PyTorch does not change dimensions whose size is not 1."""
     given = [dims] if isinstance(dims, int) else list(dims)
     axes = [axis for axis in given if len(x.shape) and x.shape[axis] == 1]
     return op.Squeeze(x, ints(*axes)) if axes else op.Identity(x)
@@ -332,7 +335,7 @@ def _norms(differences: Any, p: float) -> Any:
 
 
 def _gcd(x: Any, y: Any) -> Any:
-    """Convert `gcd`, by the number of steps of Euclid's algorithm that any integers of the type
+    """Convert `gcd` by Euclid's algorithm, with as many steps as any two integers of the type may
     need.
     """
     zero, one = (op.CastLike(op.Constant(value_int=value), x) for value in (0, 1))
@@ -355,15 +358,17 @@ def _sign_bit(x: Any) -> Any:
 
 
 def _of_numbers(compare: Any, x: Any, y: Any) -> Any:
-    """Return `compare(x, y)`, but where one of the two is NaN, return the other one."""
+    """Return `compare(x, y)`, such as the maximum. Where one of the two numbers is NaN, return the
+    other one.
+    """
     if not x.dtype.is_floating_point():
         return compare(x, y)
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, compare(x, y)))
 
 
 def _window(window: Callable[..., torch.Tensor], *given: Any, dtype: int = -1, **_: Any) -> Any:
-    """Convert a window function to a constant. ONNX lacks some windows, and has another coefficient
-    in others.
+    """Convert a window function to a constant. ONNX lacks some of PyTorch's window functions, and
+    computes others with another coefficient.
     """
     numbers = op.Constant(value=numpy_helper.from_array(window(*given).numpy()))
     return numbers if dtype == -1 else op.Cast(numbers, to=dtype)
@@ -386,8 +391,8 @@ def _resized(
     form = {
         "mode": mode,
         "cubic_coeff_a": -0.75,
-        # `pytorch_half_pixel` is not used: if the result has one element, it returns the first
-        # element, and PyTorch does not.
+        # ONNX's mode `pytorch_half_pixel` is not used. For a result of one element, this mode
+        # returns the first element of the input, and PyTorch does not.
         "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
         **options,
     }
@@ -422,13 +427,15 @@ def _in_cells(reduce: Any, x: Any, output_size: Sequence[int]) -> Any:
 
 
 def _adaptive_max_pool(x: Any, output_size: Sequence[int]) -> Any:
-    """Convert the maxima. `check_program` refuses a program that uses their positions."""
+    """Convert the maxima of an adaptive pooling. `check_program` refuses a program that uses the
+    positions of the maxima.
+    """
     return _in_cells(op.ReduceMax, x, output_size), op.Constant(value_int=0)
 
 
 def _cumprod(x: Any, dim: int, dtype: int = -1) -> Any:
-    """Convert `cumprod`. Each step multiplies by the products further left, which doubles their
-    length.
+    """Convert `cumprod`. Each step multiplies neighbouring products, so that every product covers
+    twice as many elements as before.
     """
     rank = len(x.shape)
     size = fixed_sizes(x.shape, [dim])[0] if rank else 1

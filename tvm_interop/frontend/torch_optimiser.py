@@ -37,7 +37,9 @@ def optimise(model: Any) -> None:
 
 
 def _rules() -> Iterator[RewriteRule]:
-    """Give onnxscript's rules. Rules for operators such as `x + 0` are replaced by exact ones."""
+    """Return onnxscript's rules. Rules for operators such as `x + 0` are replaced by rules that
+    accept only the exact numbers 0 and 1.
+    """
     yield from _rule(lambda op, x, number: op.Add(x, number), 0).commute()
     yield from _rule(lambda op, x, number: op.Mul(x, number), 1).commute()
     yield _rule(lambda op, x, number: op.Sub(x, number), 0)

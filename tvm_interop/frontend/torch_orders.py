@@ -102,7 +102,7 @@ def nan_median(x: Any) -> Any:
 def mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """Convert `mode`: the smallest of the most frequent elements, and its last position.
 
-    Each element is compared with all others of its row.
+    To find its frequency, each element is compared with all other elements of its row.
     """
     if not len(x.shape):
         return op.Identity(x), op.Constant(value_int=0)
@@ -114,7 +114,8 @@ def mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     same = op.Equal(op.Unsqueeze(rows, ints(-1)), op.Unsqueeze(rows, ints(-2)))
     counts = op.ReduceSum(op.Cast(same, to=TensorProto.INT32), last, keepdims=0)
     is_most = op.Equal(counts, op.ReduceMax(counts, last, keepdims=1))
-    # NaN differs from itself, so its frequency is 0. It is chosen only if a row has nothing else.
+    # NaN differs from itself, so the frequency of NaN is 0. NaN is chosen only if a row has nothing
+    # else.
     value = op.ReduceMin(
         op.Where(is_most, rows, op.ReduceMax(_without_nan(rows, x.dtype), last, keepdims=1)),
         last,

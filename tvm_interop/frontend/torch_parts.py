@@ -15,10 +15,10 @@ _ATEN = torch.ops.aten
 def spelled_out(program: Any) -> Any:
     """Return the program, with operators that the exporter cannot convert replaced by simpler ones.
 
-    This concerns attention of other than four dimensions, LSTMs with projections, and linear
-    algebra with a check for errors. It also concerns shifts by a tensor, some operators on complex
-    numbers, and `clamp`, `arange` and differences of both integers and floats. A program without
-    such operators is returned unchanged.
+    The replaced operators are: attention of other than four dimensions; LSTMs with projections;
+    linear algebra with a check for errors; shifts by a tensor; some operators on complex numbers;
+    and `clamp`, `arange` and differences of both integers and floats. A program without such
+    operators is returned unchanged.
     """
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     found = {node.target for node in nodes if _in_parts(node)}
@@ -51,7 +51,9 @@ def _difference(x: Any, other: Any, alpha: Any = 1) -> Any:
 
 
 _OF_FLOAT_RESULTS = {_ATEN.rsub.Scalar: _difference}
-"""Operators that PyTorch's exporter does not convert for integers and a float."""
+"""Operators that PyTorch's exporter does not convert if one operand has integers and the other is a
+float.
+"""
 
 
 def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:

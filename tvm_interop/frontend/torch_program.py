@@ -31,7 +31,9 @@ SUFFIX = ".pt2"
 """The file name suffix of programs that `torch.export.save` wrote."""
 
 _MOST_BYTES = 1 << 30
-"""A program with more bytes of weights becomes a file, because protobuf writes at most 2 GiB."""
+"""A program with more bytes of weights than this becomes an ONNX model in a file, because protobuf
+writes at most 2 GiB.
+"""
 
 _MOST_KEPT = 1 << 28
 """A model in memory with more bytes than this is not kept for the next call."""
@@ -54,7 +56,7 @@ _TYPES = {
     "float32": onnx.TensorProto.FLOAT,
     "float64": onnx.TensorProto.DOUBLE,
 }
-"""ONNX's types by the names of PyTorch's types."""
+"""Maps the names of PyTorch's types to ONNX's types."""
 
 
 def is_exported_program(model: Any) -> bool:
@@ -114,7 +116,8 @@ class ProgramFile(NamedTuple):
 class ConvertedProgram(NamedTuple):
     """An ONNX model and the program of `torch.export` that it was converted from.
 
-    `compile` accepts it in place of a program, and then does not convert the program again.
+    `compile` accepts a `ConvertedProgram` in place of the program, so that the program is not
+    converted twice.
 
     Attributes
     ----------
@@ -190,8 +193,8 @@ def _loaded(path: str) -> Any:
         if unknown:
             raise UnsupportedModelError(
                 f"`{path}` has the operator `{unknown[0]}`, which PyTorch does not know here: "
-                "export the model without it, or import the package that defines it and give the "
-                "loaded program, although operators of other packages have no form in ONNX"
+                "export the model without it. If ONNX can express it, you may also import the "
+                "package that defines it, and give the loaded program"
             ) from err
         raise UnsupportedModelError(
             f"PyTorch {torch.__version__} cannot read `{path}`: {first_line(err)}. Save the "
@@ -205,7 +208,7 @@ def _loaded(path: str) -> Any:
 def _unknown_operators(found: list[str]) -> Iterator[None]:
     """Add to `found` the operators that PyTorch does not know while it reads a program.
 
-    PyTorch writes them to its log, and raises an error that does not name them.
+    PyTorch writes the unknown operators to its log, and raises an error that does not name them.
     """
 
     def is_kept(record: logging.LogRecord) -> bool:
@@ -223,7 +226,8 @@ def _unknown_operators(found: list[str]) -> Iterator[None]:
 
 
 def _forget_ranges_of_sums(program: Any) -> None:
-    """Remove the ranges of sums from a loaded program. The saved program did not have them.
+    """Remove the ranges of sums, such as `past + 1`, from a loaded program. The saved program did
+    not have these ranges.
 
     When PyTorch loads a program, it adds a range for each dimension such as `past + 1` to the
     ranges of symbols. PyTorch 2.13 then refuses to decompose the program, because a sum is not a

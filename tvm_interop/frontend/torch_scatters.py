@@ -54,8 +54,8 @@ def _reduced(dtype: Any, given: list[Any], dim: int, reduce: str, include_self: 
     x, index, source = given
     shape = op.Shape(index)
     if not include_self:
-        # Elements at the indices start with the number that does not change the result of the
-        # reduction.
+        # The old values at the indices are replaced by the number that does not change the result
+        # of the reduction.
         first = op.Expand(_constant(_neutral(reduce, dtype), dtype), shape)
         x = op.ScatterElements(x, index, first, axis=dim)
     result = op.ScatterElements(x, index, source, axis=dim, reduction=_REDUCTIONS[reduce])
@@ -68,7 +68,7 @@ def _reduced(dtype: Any, given: list[Any], dim: int, reduce: str, include_self: 
         counts = op.Max(counts, one)
     if dtype.is_floating_point():
         return op.Div(result, counts)
-    return op.Div(op.Sub(result, op.Mod(result, counts)), counts)  # Rounded down.
+    return op.Div(op.Sub(result, op.Mod(result, counts)), counts)  # Round down.
 
 
 def index_reduced(

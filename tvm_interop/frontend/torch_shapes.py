@@ -1,4 +1,6 @@
-"""Helps to convert PyTorch's operators: constant lists of integers, and fixed sizes."""
+"""Helpers for converting PyTorch's operators. They make constant lists of integers, and read fixed
+sizes of tensors.
+"""
 
 from __future__ import annotations
 

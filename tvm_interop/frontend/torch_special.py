@@ -90,14 +90,16 @@ _NDTRI_FAR_TAIL = (
         2.89247864745380683936e-6, 6.79019408009981274425e-9,
     ),
 )  # fmt: skip
-"""Numerators and denominators for the three ranges of `normal_quantile`, highest power first."""
+"""The coefficients of the numerator and the denominator in each of the three ranges of
+`normal_quantile`, with the highest power first.
+"""
 
 
 def log_gamma(x: Any) -> Any:
     """Convert `lgamma`: by Lanczos's series, and below one half by the reflection formula."""
     wide = op.Cast(x, to=TensorProto.DOUBLE)
     below = op.Less(wide, float64(0.5))
-    # Below one half, the series is computed for 1 - z in place of z.
+    # For z below one half, the series is computed for 1 - z, as the reflection formula needs it.
     reflected = op.Where(below, op.Sub(float64(1), wide), wide)
     rest = op.Sub(reflected, float64(1))
     total = float64(_LANCZOS[0])
@@ -202,7 +204,7 @@ def _cotangent_derivative(n: int) -> list[int]:
 def bessel(order: int, is_scaled: bool, x: Any) -> Any:
     """Convert the modified Bessel functions of the first kind, `i0` and `i1`.
 
-    Both functions are computed by their power series or, for large numbers, by their asymptotic
+    `i0` and `i1` are computed by their power series or, for large numbers, by their asymptotic
     series (Abramowitz and Stegun, 9.6.10 and 9.7.1).
 
     Parameters

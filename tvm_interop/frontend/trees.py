@@ -30,8 +30,8 @@ _COMPARED = {
     "BRANCH_NEQ": operator.ne,
 }
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-"""The ways to combine the numbers of all trees. An attribute of `TreeEnsemble` is an index into
-them.
+"""The ways to combine the numbers of all trees. The attribute `aggregate_function` of a
+`TreeEnsemble` is an index into this list.
 """
 _TRANSFORMS = {0: "NONE", 3: "SOFTMAX_ZERO"}
 """The transforms of a `TreeEnsemble` whose code numbers mean the same in ONNX and onnxruntime."""
@@ -114,7 +114,7 @@ def import_classifier(
         total = _joined(bb, inputs[0], forest, "SUM")
         if is_single:
             total = bb.emit(relax.op.strided_slice(total, [1], [0], [1]))
-        # If no score can be negative, scores are treated as probabilities.
+        # As in onnxruntime, scores are treated as probabilities if none of them can be negative.
         is_share = is_positive and len(used) == 1
         scores = Scores(labels, transform, 0.5 if is_share else 0.0, adds_to_one=is_share)
         return scores.of_two(bb, _with_base(bb, total, base))
@@ -181,9 +181,10 @@ def _finished(bb: relax.BlockBuilder, total: Any, transform: str) -> Any:
 
 
 def _joined(bb: relax.BlockBuilder, x: Any, forest: Forest, aggregate: str) -> Any:
-    """Return, for each row of `x`, the combined numbers of its leaves, shape (rows, outputs).
+    """Return the combined numbers of the leaves that each row of `x` reaches, shape (rows,
+    outputs).
 
-    An output is 0 if none of these leaves has a number for it.
+    If none of the leaves that a row reaches has a number for an output, the output is 0.
     """
     shape = known_shape(x)
     if len(shape) == 1:

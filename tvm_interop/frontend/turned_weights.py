@@ -34,7 +34,9 @@ def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def turn_no_more(graph: onnx.GraphProto, weights: frozenset[str]) -> None:
-    """Change the nodes of `graph` so that they no longer transpose `weights`, which already are."""
+    """Change the nodes of `graph` so that they no longer transpose `weights`, which are transposed
+    already.
+    """
     for node in graph.node:
         if not weights.intersection(_turned_by(node)):
             continue

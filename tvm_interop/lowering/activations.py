@@ -23,7 +23,9 @@ from .static_shape import static_shape
 _Array = npt.NDArray[np.float64]
 
 MOST_OPERATORS = 12
-"""The largest number of operators in a chain. No known model needs more for one activation."""
+"""The largest number of operators in a chain that is compared with an activation. No known model
+needs more operators for one activation.
+"""
 _TOLERANCE = 2e-6
 """Two results are equal if their relative difference is at most this number.
 
@@ -31,7 +33,7 @@ For a result below 1, this is the limit of the absolute difference. Constants su
 rounded to float32, so results are not exact.
 """
 _LARGE = 1e30
-"""The number that is used as the bound of a clip if the bound is missing."""
+"""The bound that is set for a clip that has no lower bound or no upper bound."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def find_activation(
 ) -> ActivationChain | None:
     """The longest chain that applies an activation to `source`; None if there is no such chain.
 
-    No operator outside of the chain reads `source`.
+    A chain is found only if no operator outside of it reads `source`.
 
     Parameters
     ----------
@@ -163,7 +165,7 @@ def constant_number(expr: relax.Expr) -> float | None:
     if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
         array = expr.value.numpy()
         return float(array.reshape(())) if array.size == 1 and array.dtype.kind == "f" else None
-    value = getattr(expr, "value", None)  # Of an `IntImm` or a `FloatImm`.
+    value = getattr(expr, "value", None)  # A scalar is an `IntImm` or a `FloatImm`.
     return float(value) if isinstance(value, (int, float)) else None
 
 
@@ -184,7 +186,7 @@ def _next(
 ) -> relax.Var | None:
     """Return the next element-wise operator whose arguments are all constant or in `computed`.
 
-    Return None if no operator fits.
+    Return None if there is no such operator.
     """
     for known in computed:
         for user in users.get(known, ()):

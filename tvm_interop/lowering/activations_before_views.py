@@ -16,16 +16,19 @@ _TRANSPOSITION = "relax.permute_dims"
 _VIEWS = {_TRANSPOSITION, "relax.reshape", "relax.expand_dims", "relax.squeeze"}
 _PRODUCTS = {"relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.matmul"}
 _MOST_ADDED = 2
-"""The largest number of additions, such as that of a bias, between a product and the views."""
+"""The largest number of additions, such as that of a bias, between a convolution or matrix product
+and the reshapes and transpositions after it.
+"""
 
 
 @dataclass(frozen=True)
 class _Move:
-    """An activation that is computed before some views instead of after them.
+    """An activation that will be computed before the views (reshapes and transpositions) that now
+    precede it.
 
     Attributes
     ----------
-    source: the tensor before the views.
+    source: the tensor before the views, to which the activation will be applied.
     views: the variables of the views, in order.
     chain: the operators of the activation, which follow the views.
     """
@@ -37,13 +40,15 @@ class _Move:
 
 @module_pass(opt_level=0, name="ActivationsBeforeViews")
 class ActivationsBeforeViews:
-    """Compute activations of convolutions and products before their transposition.
+    """Compute activations of convolutions and matrix products before the transposition of the
+    result.
 
     A kernel library computes a convolution and an activation in one call, but only if nothing lies
     between them. In SegFormer and PVT v2, each convolution is reshaped and transposed from an image
     to a sequence before its GELU. An activation treats each number alone, so it gives the same
-    numbers before and after a transposition. An activation moves if no other operator reads the
-    tensors between it and the product, and if one of the views is a transposition.
+    numbers before and after a transposition. This pass moves an activation if one of the operators
+    between the convolution and the activation is a transposition, and if nothing else reads the
+    tensors between the two.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -76,7 +81,9 @@ class ActivationsBeforeViews:
 
 
 def _move_of(product: relax.Var, graph: Dataflow) -> _Move | None:
-    """How the activation behind the views of `product` moves; None if no activation moves."""
+    """The activation that follows the views of `product` and can be moved before them; None if
+    there is no such activation.
+    """
     if not _is_operator(product, graph, _PRODUCTS):
         return None
     source = product
@@ -102,7 +109,10 @@ def _is_operator(var: relax.Var, graph: Dataflow, names: set[str]) -> bool:
 
 
 def _moved(move: _Move, graph: Dataflow) -> list[relax.Binding]:
-    """The bindings of the activation and then of the views, whose last variable is the chain's."""
+    """The bindings of the activation and then of the views.
+
+    The last view is bound to the variable that the activation had.
+    """
     builder = relax.BlockBuilder()
     made: list[relax.Binding] = []
 
@@ -116,7 +126,8 @@ def _moved(move: _Move, graph: Dataflow) -> list[relax.Binding]:
     result = move.chain.vars[-1]
     before = {move.views[-1]: move.source}
     for var in move.chain.vars:
-        # A constant of one element may have more axes than the tensor before the views.
+        # A constant of one element becomes a scalar, because it may have more axes than the tensor
+        # before the views.
         call = with_scalars(graph.values[var])
         before[var] = bound(call, [before.get(arg, arg) for arg in call.args], str(var.name))
     last = before[result]

@@ -80,7 +80,7 @@ class AsImages(ABC):
 
     @abstractmethod
     def broadcast_shape(self, shape: Shape) -> Shape | None:
-        """The shape, as an image, of a tensor that is broadcast; None if it cannot become an image.
+        """The shape that a broadcast operand gets as an image; None if it cannot become an image.
 
         `shape` has `rank` axes.
         """

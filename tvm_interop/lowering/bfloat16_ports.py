@@ -1,8 +1,8 @@
-"""The inputs and outputs of a model that are bfloat16.
+"""Describes the inputs and outputs of a model that are bfloat16, and their conversions to float32.
 
-TVM supports bfloat16 only in part, so in Relax such an input or output has the type uint16, and
-holds the 16 bits of each number. The first operator of an input widens it to float32, and the last
-operator of an output rounds it.
+TVM supports bfloat16 only in part, so in Relax an input or output of bfloat16 has the type uint16,
+and holds the 16 bits of each number. The first operator that reads such an input widens it to
+float32, and the last operator before such an output rounds it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def nearest(x: Any) -> Any:
     rounded = (bits + tirx.const(0x7FFF, "uint32") + is_odd) & tirx.const(0xFFFF0000, "uint32")
     quiet = (bits & tirx.const(0x80000000, "uint32")) | tirx.const(0x7FC00000, "uint32")
     magnitude = bits & tirx.const(0x7FFFFFFF, "uint32")
-    # TVM would write a `>` as this comparison, and `conversion_of` compares expressions.
+    # This is `magnitude > 0x7F800000` in the form in which TVM keeps it. `conversion_of` recognises
+    # a conversion only in this form.
     is_nan = tirx.LT(tirx.const(0x7F800000, "uint32"), magnitude)
     return tirx.Select(is_nan, quiet, rounded)
 
@@ -59,7 +60,9 @@ class Conversion(NamedTuple):
 
 
 def conversion_of(node: Any) -> Conversion | None:
-    """The conversion that `node` computes, written by the functions above; None if it is none."""
+    """The conversion that `node` computes, if `widened`, `nearest` or `word_of` wrote it; else
+    None.
+    """
     is_number, is_word = _is_reinterpreted(node, "float32"), isinstance(node, tirx.Cast)
     if not is_number and not (is_word and str(node.ty.dtype) == "uint16"):
         return None

@@ -184,7 +184,8 @@ def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         if value == ANY:
             return ANY
         least = 0.0 if value.least <= _VANISHES else math.exp(min(value.least, 60.0)) * 0.999
-        least = widened(Bound(least, least), dtype).least  # A tiny number is rounded to 0.
+        # The exponential of a very negative number is rounded to 0.
+        least = widened(Bound(least, least), dtype).least
         if value.greatest < 60:
             return widened(Bound(least, 1.001 * math.exp(value.greatest)), dtype)
         return Bound(least, whole.greatest if value.greatest <= whole.greatest else math.inf)

@@ -1,7 +1,7 @@
 """Describes operators with constant weights that can be merged into one wider operator.
 
-Each operator may be followed by a bias and an activation. IOS describes this merge for convolutions
-(Ding et al., MLSys 2021, section 3). `merge_convs` performs the merge.
+Each operator that is merged may be followed by a bias and an activation. IOS describes the merge of
+convolutions (Ding et al., MLSys 2021, section 3). `merge_convs` performs the merge.
 """
 
 from __future__ import annotations

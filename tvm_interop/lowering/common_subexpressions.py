@@ -4,9 +4,9 @@ If a model calls the same layer twice on the same input, an exported model has t
 twice. Two operators of one kind that read the same values with the same attributes give the same
 bits, so the second operator needs no kernel.
 
-TVM has a pass for this, `EliminateCommonSubexpr`. It hashes all constants, which takes a second for
-100 million weights. This pass compares the bytes of two constants only if everything else about the
-operators that read them is equal.
+TVM's own pass that removes repeated operators is `EliminateCommonSubexpr`. It hashes all constants,
+which takes a second for 100 million weights. This pass compares the bytes of two constants only if
+everything else about the operators that read them is equal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Runs kernels on constants, and keeps the built kernels for the next time.
+"""Runs kernels on constants, and keeps the built kernels for later calls.
 
 If a model is lowered for several sizes, most kernels that read only constants are the same for each
-size. Building a kernel takes much longer than running it.
+size. Building a kernel takes much longer than running it, so a built kernel is kept for the next
+size.
 """
 
 from __future__ import annotations

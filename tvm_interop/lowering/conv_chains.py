@@ -130,7 +130,9 @@ def conv_chain(finder: ChainFinder, var: relax.Var) -> ConvChain | None:
 
 
 def _merged_window(chains: Sequence[ConvChain]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The largest kernel height and width, and the largest padding (top, left, bottom, right)."""
+    """The largest kernel height and width of a group, and its largest padding on each side (top,
+    left, bottom, right).
+    """
     kernel = tuple(max(chain.kernel[axis] for chain in chains) for axis in range(2))
     padding = tuple(max(chain.padding[side] for chain in chains) for side in range(4))
     return kernel, padding

@@ -27,8 +27,8 @@ _SLICE = tvm.ir.Op.get("relax.strided_slice")
 class CutConvs:
     """Reduce the padding of a convolution of sequences if a slice removes its last results.
 
-    A bias may be added before the results are removed. Each remaining result is the same sum as
-    before. Nothing reads the original convolution any more, so a later pass removes it.
+    The slice may follow directly, or after the addition of a bias. Each remaining result is the
+    same sum as before. Nothing reads the original convolution any more, so a later pass removes it.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -95,7 +95,7 @@ def _cut(
         source, bias = values[source].args
         shape = static_shape(bias.ty)
         if not shape or shape[-1] != 1 or static_shape(source.ty) != before:
-            return None  # A bias is the same for all positions.
+            return None  # This is not a bias, which is the same for all positions.
     conv: Any = values.get(source) if isinstance(source, relax.Var) else None
     if uses.get(source) != 1 or not _is_call(conv, _CONV):
         return None

@@ -1,9 +1,9 @@
 """Proves facts about kernels that go through a sequence from the first step to the last.
 
-A kernel that does so has the attribute `kernels.loops.STEPS`. It computes each position from the
-same position and from earlier positions. Padding comes after the given positions of a sequence, so
-no result at a given position depends on a padded position. Only the kernel's state after the last
-step depends on padded positions.
+A kernel that goes through a sequence step by step has the attribute `kernels.loops.STEPS`. It
+computes each position from the same position and from earlier positions. Padding comes after the
+given positions of a sequence, so no result at a given position depends on a padded position. Only
+the kernel's state after the last step depends on padded positions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def goes_through_positions(kernels: Sequence[tirx.PrimFunc], lengths: Sequence[i
 def layouts_after(
     op: Operator, kernel: tirx.PrimFunc, layouts: Mapping[int, Layout], length: int
 ) -> dict[int, Layout]:
-    """Return the layout (see `position_form`) of each result of an operator that has positions.
+    """Return the layouts (see `position_form`) of those results of an operator that have positions.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def layouts_after(
     Raises
     ------
     UnprovenError
-        An input has its positions along another axis.
+        The positions of an input lie along another axis than the steps of the kernel.
     """
     along = {
         i: one_axis([int(size) for size in kernel.params[i].shape], axis, length)
@@ -77,13 +77,13 @@ def bounds_after(
 ) -> dict[int, Bounds]:
     """Compute the bounds of an operator's results from the bounds of its inputs.
 
-    The number at a padded position may come from given positions. So the bound of all elements is
-    used for padded positions.
+    A result at a padded position may depend on given positions. So the bounds for padded positions
+    are computed from the bounds of all elements of the inputs.
 
     Raises
     ------
     UnprovenError
-        The bound of a whole number is unknown.
+        A result is a sum of whole numbers whose bound is unknown.
     """
     kernel = program.kernels[op.kernel]
     found = {}
@@ -110,7 +110,7 @@ def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
     if "float" in dtype:
         return widened(found, dtype) if is_small else ANY
     if found.least < whole.least or found.greatest > whole.greatest:
-        found = whole  # The sum may wrap around.
+        found = whole  # The sum may overflow, and then it may be any number of the type.
     if found.greatest - found.least > WIDE:
         raise UnprovenError("adds up whole numbers, and it is not known how large the sums are")
     return found

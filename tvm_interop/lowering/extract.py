@@ -22,7 +22,9 @@ from .static_shape import static_shape
 from .weights import WeightTable, is_supported_dtype
 
 _Tensors: TypeAlias = "int | tuple[_Tensors, ...]"
-"""The index of a value of the program, for a Relax expression; a tuple of indices for a tuple."""
+"""The index of the program's value that stands for a Relax expression; for a tuple, a tuple of
+indices.
+"""
 
 
 def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
@@ -144,7 +146,7 @@ class _Extractor:
         kernel = self._kernel(call.args[0], where)
         inputs = tuple(self._tensor(arg, where) for arg in call.args[1].fields)
         if len(inputs) == 1 and self._is_view(call, inputs[0], self._kernels[kernel]):
-            del self._kernels[kernel]  # No call needs this kernel.
+            del self._kernels[kernel]  # The call becomes an alias, so it needs no kernel.
             return self._add_alias(var, call.args[1].fields[0], where)
         name = self._operator_names.take(var.name if is_meaningful(var.name) else kernel)
         out_ty = call.ty_args[0]
@@ -155,7 +157,8 @@ class _Extractor:
         )
         for v in (*inputs, *outputs):
             shape = self._values[v].shape
-            if 0 in shape:  # Imported ONNX models have no empty tensors (`frontend.empty`).
+            # Only Relax modules have empty tensors: `frontend.empty` removes those of ONNX models.
+            if 0 in shape:
                 what = f"is or reads an empty tensor of shape {shape}"
                 _refuse(where, what, "give every input a size above 0")
         if var.name in self._narrow:
@@ -217,7 +220,8 @@ class _Extractor:
     def _add_value(self, name: str, ty: Any, where: str) -> int:
         if not isinstance(ty, relax.TensorType):
             _refuse(where, f"has type {ty}", "only tensors can be scheduled")
-        # A name from TVM is of a subclass of `str`, which JSON encoders refuse.
+        # A name from TVM is of a subclass of `str`, which JSON encoders refuse. So it is converted
+        # to `str`.
         self._values.append(Value(str(name), *_static(ty, where)))
         return len(self._values) - 1
 
@@ -300,7 +304,7 @@ def _static(ty: relax.TensorType, where: str) -> tuple[tuple[int, ...], str]:
 
 def _only_copies(kernel: tirx.PrimFunc) -> bool:
     """Whether `kernel` copies its input unchanged to an output of another shape."""
-    # TVM's analysis fails on kernels that TVM cannot schedule.
+    # TVM's analysis fails on kernels that TVM cannot schedule, so it is not called for them.
     is_schedulable = isinstance(kernel.body, s_tir.SBlockRealize)
     return is_schedulable and bool(relax.analysis.has_reshape_pattern(kernel))
 

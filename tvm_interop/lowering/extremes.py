@@ -3,10 +3,10 @@
 By IEEE 754, every ordered comparison with NaN is false. So TVM's own kernels turn NaN into other
 numbers, and some do the same to infinity:
 
-- The maximum is `a > b ? a : b`, which drops a NaN in `a`.
-- ReLU turns NaN into 0.
-- `argmax` begins with the smallest finite number at index -1. So it returns -1 if all numbers of a
-  row are minus infinity.
+- TVM's maximum is `a > b ? a : b`, which drops a NaN in `a`.
+- TVM's ReLU turns NaN into 0.
+- TVM's `argmax` begins with the smallest finite number at index -1. So it returns -1 if all numbers
+  of a row are minus infinity.
 
 ONNX, NumPy and onnxruntime keep NaN, and so do the kernels made here. If one of two numbers is a
 constant other than NaN, the kernel needs only one comparison to keep a NaN in the other number.
@@ -61,8 +61,8 @@ def _relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _leaky_relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    # TVM multiplies all numbers that are not above 0 by the slope, and simplifies `x * 0` to 0.
-    # Here NaN stays NaN, and with a slope of 0, minus infinity becomes NaN.
+    # TVM's leaky ReLU multiplies all numbers that are not above 0 by the slope, and simplifies
+    # `x * 0` to 0. Here NaN stays NaN, and with a slope of 0, minus infinity becomes NaN.
     dtype, alpha = _dtype(call), float(call.attrs.alpha)
     zero, slope = tirx.const(0, dtype), tirx.const(alpha, dtype)
 
@@ -113,7 +113,8 @@ def _clip(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
     def clipped(x: Any) -> Any:
         raised = tirx.Select(x < low, low, x)
-        return tirx.Select(raised > high, high, raised)  # If low > high, ONNX's result is high.
+        # The upper bound comes last, because the result of a clip with low > high is high in ONNX.
+        return tirx.Select(raised > high, high, raised)
 
     return _of_each(bb, call, "clip", clipped)
 
@@ -147,7 +148,7 @@ def _bounded(better: Better, bound: Any) -> Callable[[Any], Any]:
 
 
 def _better_of(better: Better, a: Any, b: Any) -> Any:
-    """The number that is better by the comparison; NaN if one of the two is NaN."""
+    """The number that `better` prefers, `a` or `b`; NaN if one of them is NaN."""
     return tirx.Select(tirx.Or(better(b, a), _is_nan(b)), b, a)
 
 
@@ -224,7 +225,7 @@ def _both_nan(a: Any, b: Any) -> Any:
 
 
 def _is_nan(x: Any) -> Any:
-    # The test `x != x` would fail, because TVM simplifies it to false.
+    # A test by `x != x` would never find a NaN, because TVM simplifies this expression to false.
     return tirx.isnan(x) if "float" in str(x.ty.dtype) else tirx.const(False)
 
 

@@ -36,9 +36,10 @@ _Array = npt.NDArray[np.float64]
 class FoldAffine:
     """Replace each chain of batch norms, scales and shifts of channels by one scale and one shift.
 
-    After a convolution with constant weights, the weights are multiplied by the scale. After any
-    other operator, the scale becomes one multiplication. A value is folded only if it has a single
-    use. The convolution and the last value of the chain keep their names.
+    If a convolution with constant weights precedes a chain of scales and shifts, its weights are
+    multiplied by the scale of the chain. Otherwise the scale becomes one multiplication. A value is
+    folded only if it has a single use. The convolution and the last value of the chain keep their
+    names.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -143,7 +144,7 @@ class _Chains:
             return None
         shape = static_shape(source.ty)
         if shape is None or len(shape) != rank or shape[1] != channels:
-            return None  # The source is broadcast to a larger shape.
+            return None  # The operator broadcasts `source` to a larger shape.
         one, zero = np.ones(channels), np.zeros(channels)
         effects = {
             _ADD: (one, array),

@@ -139,7 +139,8 @@ class _Known:
 def _taken(array: _Array, indices: _Array | None, attrs: Any) -> _Array | None:
     """The result of `relax.take`; None if an index is not known or is out of bounds.
 
-    The result for an index that is out of bounds depends on the operator's mode.
+    The result for an index that is out of bounds depends on the operator's mode, so it is not
+    folded here.
     """
     axis = None if attrs.axis is None else int(attrs.axis)
     size = array.size if axis is None else array.shape[axis]
@@ -157,7 +158,7 @@ def _gathered(array: _Array, indices: _Array | None, axis: int) -> _Array | None
         return None
     axis %= array.ndim
     if np.delete(indices.shape, axis).tolist() != np.delete(array.shape, axis).tolist():
-        return None  # NumPy would broadcast an axis of size 1.
+        return None  # NumPy would broadcast an axis of size 1, and TVM would not.
     if indices.size and (indices.min() < 0 or indices.max() >= array.shape[axis]):
         return None
     return np.take_along_axis(array, indices, axis)

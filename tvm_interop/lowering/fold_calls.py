@@ -1,9 +1,9 @@
 """Folds operators on constants, by running the same kernels as at run time.
 
-Since the kernels are the same, an operator gives the same result for a constant as for an input
-with the same numbers. TVM's `FoldConstant` would use TVM's own kernels, but the kernels of this
-package differ from them (see `legalizations`). It would also make a kernel for every operator of
-the model to find out which operators it can fold.
+The kernels are the same as at run time, so an operator gives the same result for a constant as for
+an input with the same numbers. TVM's `FoldConstant` would use TVM's own kernels, but the kernels of
+this package differ from them (see `legalizations`). `FoldConstant` would also make a kernel for
+every operator of the model, to find out which operators it can fold.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
         if isinstance(binding.var.ty, relax.TensorType)
         and not isinstance(binding.value, tvm.ir.GenericConst)
     ]
-    if not wanted:  # All results are shapes, not tensors.
+    if not wanted:  # No result is a tensor: all of them are shapes.
         return {}
     all_of_them = relax.BlockBuilder().normalize(relax.Tuple(wanted))
     result = relax.Var("result", all_of_them.ty)

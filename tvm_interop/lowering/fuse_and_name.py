@@ -102,7 +102,8 @@ class _Matcher:
         self._fused = fused
         self._before: dict[Hashable, list[_Member]] = defaultdict(list)
         self._numbers: dict[Hashable, Hashable] = {}
-        # For each variable of the fused `main`, a key that is made of variables of `before`.
+        # For each variable of the fused `main`, a key of its value that is made of variables of
+        # `before`.
         self._held: dict[relax.Var, Hashable] = {}
         held: dict[relax.Var, Hashable] = {}
         for binding in bindings_of(before):

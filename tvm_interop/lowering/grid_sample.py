@@ -25,13 +25,15 @@ from .static_shape import static_shape
 _CUBIC = -0.75
 """The coefficient of the cubic interpolation, as in PyTorch."""
 _FAR = 2.0**23
-"""The largest distance of a sampled place from an image, in elements."""
+"""The largest distance of a sampled place from an image, in elements. Places farther away are moved
+to this distance.
+"""
 _TAPS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
 """The number of elements that a sample reads along each axis."""
 
 
 class _Settings(NamedTuple):
-    """The attributes of an operator.
+    """The attributes of a `relax.image.grid_sample`.
 
     Attributes
     ----------
@@ -60,8 +62,8 @@ def legalize_grid_sample(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     attrs = call.attrs
     settings = _Settings(str(attrs.method), str(attrs.padding_mode), bool(attrs.align_corners))
     sizes = [int(size) for size in data.ty.shape][2:]
-    # Each step has its own kernel. In a single kernel, the expressions of all steps would be
-    # nested, and their lengths would multiply.
+    # Each step of the sampling has its own kernel. In a single kernel, the expressions of all steps
+    # would be nested, and their lengths would multiply.
     places = bb.emit(_opaque(bb, lambda x: _places(settings, sizes, x), grid, "grid_places"))
     taps = bb.emit(_opaque(bb, lambda x: _taps(settings, sizes, x), places, "grid_taps"))
     indices, weights = (bb.emit(relax.TupleGetItem(taps, i)) for i in (0, 1))
@@ -96,7 +98,7 @@ def _taps(settings: _Settings, sizes: Sequence[int], places: Any) -> list[Any]:
     weights.
 
     Indices and weights have the shape (images, axes, taps, places along each axis of the result).
-    The index is -1 if the element is outside of the image and is taken to be 0.
+    The index is -1 for an element outside of the image that is taken to be 0.
     """
     rank, number, dtype = len(sizes), _TAPS[settings.method], str(places.dtype)
 

@@ -58,8 +58,8 @@ class Group:
     def repeats_arguments(self) -> bool:
         """Whether two arguments are the same tensor.
 
-        In that case, the group's kernel would have one parameter for this tensor, but the
-        description lists it twice.
+        If a tensor is an argument twice, the group's kernel would have one parameter for it,
+        although the description lists it twice.
         """
         return any(arg.same_as(other) for i, arg in enumerate(self.args) for other in self.args[:i])
 
@@ -80,7 +80,7 @@ class Group:
                     made = builder.emit_output(relax.call_tir(kernel, params, self.vars[-1].ty))
                 for i, (var, call) in enumerate(calls):
                     args = [_replaced(arg, known) for arg in call.args[:]]
-                    # TVM need not infer the known type.
+                    # The type is known, so TVM need not infer it.
                     new = relax.Call(call.op, args, call.attrs, call.ty_args, ret_ty=call.ty)
                     last = i == len(self.vars) - 1
                     made = builder.emit_output(new) if last else builder.emit(new)
@@ -105,7 +105,7 @@ class Group:
 
         Parameters
         ----------
-        fields: other fields of the description that change.
+        fields: the fields of the description that change, besides `shapes` and `layouts`.
 
         Returns
         -------
@@ -214,7 +214,7 @@ def group_of(
     ----------
     op: the kind of the description.
     takes_more: whether operators that follow this call may be added to the group.
-    fields: other fields of the description.
+    fields: further fields of the description, besides `op`, `shapes`, `layouts` and `dtype`.
     """
     dtype = float_type(call.args[0])
     shapes = [float_shape(expr, dtype) for expr in (*call.args, var)] if dtype else [None]

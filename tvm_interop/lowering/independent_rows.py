@@ -51,7 +51,7 @@ def independent_rows(
 
     Returns
     -------
-    Where the rows lie in each of these inputs and in each output, by name.
+    Where the rows lie in each input in `inputs` and in each output, by name.
 
     Raises
     ------
@@ -64,8 +64,8 @@ def independent_rows(
 
 
 class _Proof:
-    """The proof for one model. It compares the model's programs for all sizes, operator by
-    operator.
+    """The proof that the rows of one model are independent. It compares the model's programs for
+    all sizes, operator by operator.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class _Proof:
                 self._blocks[v] = blocks[i]
 
     def _rows(self, v: int) -> Rows:
-        """Where the rows of an input or output lie."""
+        """Return where the rows of an input or output lie (see `row_form.Rows`)."""
         first = self._programs[0]
         block = self._blocks.get(first.storage_of(v))
         name = first.values[v].name
@@ -246,8 +246,8 @@ def _structure(program: Program) -> Any:
 
 
 class _KernelProof:
-    """The proof for one kernel. It compares the kernel's versions for all sizes, statement by
-    statement.
+    """The proof that the rows of one kernel are independent. It compares the kernel's versions for
+    all sizes, statement by statement.
     """
 
     def __init__(

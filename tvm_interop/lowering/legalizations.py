@@ -9,7 +9,7 @@
 - Products and quotients with a constant 0 are computed, so that `x * 0` is NaN if x is infinity or
   NaN. TVM would write the constant into the kernel and simplify `x * 0` to 0.
 
-`extremes` makes the kernels of operators that compare numbers.
+The module `extremes` makes the kernels of operators that compare numbers.
 """
 
 from __future__ import annotations

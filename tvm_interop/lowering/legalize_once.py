@@ -2,9 +2,9 @@
 
 Most networks repeat a layer. TVM's `LegalizeOps` makes a kernel for each operator, and then finds
 that the module already has an equal kernel. In this module, an operator that is like an earlier
-operator uses the earlier kernel, and no new kernel is made. The lowered module is the same, with
-one exception: equal poolings share a kernel too. `extremes` changes the kernel of a pooling after
-TVM has made it, so TVM does not find the equal kernel.
+operator uses the earlier kernel, and no new kernel is made. The lowered module is the same as by
+`LegalizeOps` alone, with one exception: equal poolings share a kernel too. `extremes` changes the
+kernel of a pooling after TVM has made it, so TVM does not find the equal kernel.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ larger constants are alike only if both read the same constant object.
 def legalized_once(own: Mapping[str, Legalization]) -> dict[str, Legalization]:
     """Return, for one run of `LegalizeOps`, the function that makes each operator's kernel.
 
-    The result maps the operators' names to these functions. Each makes the same kernel as the
-    function in `own`, or as TVM's function if `own` has none for the operator.
+    The result maps the operators' names to the functions that make their kernels. Each function
+    makes the same kernel as the function in `own`, or as TVM's function if `own` has none for the
+    operator.
 
     Parameters
     ----------

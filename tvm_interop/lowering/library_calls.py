@@ -2,14 +2,14 @@
 
 The groups are found before the operators become kernels.
 
-A group may also be a concatenation that needs no computation at all. Each group becomes a separate
-function. Fusion turns each such function into one kernel, and neither splits it nor adds operators
-to it. At run time, either TVM's kernel runs, or a library computes the group. An attribute of the
-function describes the group to libraries.
+Each group of operators for a library becomes a separate function. Fusion turns each such function
+into one kernel, and neither splits it nor adds operators to it. A concatenation that needs no
+computation at all may also be a group. At run time, either TVM's kernel runs, or a library computes
+the group. An attribute of the function describes the group to libraries.
 
 The files in `recognise/`, one for each kind of operator, find the operator with which a group
-begins. This module finds the operators that may follow in the group. These are the same for all
-kinds.
+begins. This module finds the operators that may follow in the group. The same operators may follow
+for all kinds.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class GroupLibraryCalls:
     them in the same call: a bias, the sum with another tensor, an activation. A concatenation is a
     group if its inputs could be computed directly in its result.
 
-    If a sum adds the results of two groups, it is added to the group that is deeper in the network.
-    The other group can then run in parallel with the operators before the deeper group.
+    If the results of two groups are added, the addition joins the group that is deeper in the
+    network. The other group can then run in parallel with the operators before the deeper group.
     """
 
     def __init__(self, libraries: tuple[str, ...], without: tuple[str, ...] = ()) -> None:
@@ -77,7 +77,7 @@ class GroupLibraryCalls:
         return grouped
 
     def _groups(self, graph: Dataflow) -> tuple[list[Group], dict[str, str]]:
-        """The groups to make; and, by operator, the descriptions that all libraries refuse."""
+        """The groups to make, and the descriptions, by operator, that all libraries refuse."""
         import_files(f"{__package__}.recognise")
         groups = []
         refused = {}
@@ -118,7 +118,9 @@ def _extend(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> None:
-    """Add the following operators to the group, if a library computes them in the same call."""
+    """Add the operators that follow the group to it, if a library computes them in the same
+    call.
+    """
     while not _add_activation(group, graph, taken, is_supported):
         if not _add_tensor(group, graph, taken):
             return

@@ -57,8 +57,8 @@ def lift_workspace(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Any]]:
 
     Returns
     -------
-    The new function, with the new parameters at the end, and the buffers. `func` itself is not
-    changed.
+    The new function, with the new parameters at the end, and the buffers that these stand for.
+    `func` itself is not changed.
     """
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize):

@@ -61,7 +61,7 @@ class LowerToUnits:
       view. A reshape ends a fusion group, so that a library can still compute the convolution or
       matrix product before the reshape.
 
-    The result compiles and runs with stock TVM, and lowering it again changes nothing.
+    The lowered module compiles and runs with stock TVM. Lowering it again changes nothing.
 
     A unit is named after the heaviest of its bindings, or the first of equally heavy ones. From the
     heaviest to the lightest, TVM's kinds of kernels are: convolution and matrix product, reduction,
@@ -109,8 +109,8 @@ class LowerToUnits:
             return mod
         try:
             with self._resolve_target() as target:
-                # Without this project's attention kernels, attention stays several operators:
-                # products and a softmax.
+                # Where this project's attention kernels do not run, attention is lowered as several
+                # operators: products and a softmax.
                 attends = self._narrow is None and runs_own_kernels(target)
                 without = () if attends else ("attention",)
                 mod = _lowering(self._libraries, self._narrow, self._int8_libraries, without)(mod)

@@ -41,7 +41,7 @@ def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn |
     def operand(name: str, expr: relax.Expr) -> relax.Call | None:
         """The call of operator `name` that `expr` is bound to, or None.
 
-        If `expr` is bound to a call of this operator, `expr` is appended to `chain`.
+        If `expr` is bound to a call of the operator `name`, `expr` is appended to `chain`.
         """
         call = values.get(expr) if isinstance(expr, relax.Var) else None
         if not isinstance(call, relax.Call) or getattr(call.op, "name", None) != name:

@@ -11,9 +11,9 @@ attention combines them. A sequence may be padded if two facts about the lowered
   value in a maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is
   padded with 0.
 
-From both facts it follows that the numbers at padded positions do not matter. The results at the
-given positions, which are not padded, have the same bits (except for the sign of a zero). The proof
-assumes the condition that `padding_bounds` states.
+With this proof, the numbers at padded positions do not matter. The results at the given positions,
+which are not padded, have the same bits (except for the sign of a zero). The proof assumes the
+condition that `padding_bounds` states.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def _masks(proofs: Sequence[_Proof], inputs: Mapping[str, int]) -> Masks:
 
 
 class _Proof:
-    """The proof for one model. It compares the model's programs for all lengths, operator by
-    operator.
+    """The proof that padding does not change the results of one model. It compares the model's
+    programs for all lengths, operator by operator.
     """
 
     def __init__(
@@ -148,8 +148,10 @@ class _Proof:
         self._layouts: dict[int, Layout] = {}
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}
-        self._of_all: set[int] = set()  # Results that depend on all positions.
-        self._forms: list[tuple[Form, ...] | None] = []  # None for kernels with `STEPS`.
+        # The indices of values that depend on all positions.
+        self._of_all: set[int] = set()
+        # The forms of each operator's statements; None for a kernel with the attribute `STEPS`.
+        self._forms: list[tuple[Form, ...] | None] = []
         self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
 
     def take(self, inputs: Mapping[str, int]) -> None:
@@ -294,7 +296,7 @@ class _Proof:
             for names in itertools.combinations(elements, count):
                 yield Masks(names, "nowhere")
                 if wide.intersection(names):
-                    continue  # A mask has one number for each position.
+                    continue  # An input with several numbers for a position is not a mask.
                 # For `any`, a mask must be 1 at the same position in all rows that depend on each
                 # other. So the mask may have several rows only if all of them are independent.
                 alone = self._lengths[0] * self._rows.get(names[0], 1)
@@ -307,7 +309,8 @@ class _Proof:
                     yield Masks(names, "all")
 
     def _is_wide(self, value: Value, axis: int) -> bool:
-        """Whether an input has several numbers for each position of a row. Then it is not a mask.
+        """Whether an input has several numbers for each position of a row. Such an input is not a
+        mask.
 
         If the sequence is the first of two axes, the second axis may be a batch of a fixed size, or
         it may hold features. Integers are taken to be one number for each row of a batch. Floats
@@ -318,8 +321,8 @@ class _Proof:
         return within not in (1, self._rows.get(value.name)) and not may_be_rows
 
     def proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
-        """The number of operators that are proven with these masks, and why the next operator is
-        not.
+        """The number of operators for which the proof succeeds with these masks, and why it fails
+        for the next operator.
         """
         program = self._programs[self._largest]
         bounds: dict[int, Bounds] = {}
@@ -368,7 +371,7 @@ def _split_shape(layout: Layout, length: int) -> tuple[int, ...]:
 
 
 def _beginning(layout: Layout, length: int) -> tuple[slice, ...]:
-    """The index of the first `length` positions of a tensor with the shape of `_split_shape`."""
+    """The slices that select the first `length` positions of a tensor of shape `_split_shape`."""
     return (slice(None), *(s for _ in layout[1:] for s in (slice(length), slice(None))))
 
 
@@ -394,5 +397,6 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
 def _bound(array: np.ndarray) -> Bound:
     if array.dtype.kind not in "fiub" or not array.size or np.isnan(array).any():
         return ANY
-    kind = float if array.dtype.kind == "f" else int  # A float cannot hold all large integers.
+    # The bounds of integers stay integers, because a float cannot hold all large integers.
+    kind = float if array.dtype.kind == "f" else int
     return Bound(kind(array.min()), kind(array.max()))

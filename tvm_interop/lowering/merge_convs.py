@@ -271,7 +271,7 @@ def _rewritten(main: relax.Function, merges: Sequence[_Merge]) -> relax.Function
 def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
     """The variable of that merged operator which comes first in `main`.
 
-    The tensor that all merged operators read is defined before this variable.
+    The tensor that all merged operators read is defined before the returned variable.
     """
     begins = {chain.vars[0] for chain in merge.chains}
     return next(binding.var for binding in bindings_of(main) if binding.var in begins)
@@ -299,7 +299,7 @@ def _reading_whole(
 def _ordered(main: relax.Function, chains: list[Chain]) -> list[Chain]:
     """The chains in the order in which a concat reads their outputs side by side.
 
-    If no concat does so, the chains are in the given order.
+    If no concat reads the outputs side by side, the chains stay in the given order.
     """
     by_result = {chain.result: chain for chain in chains}
     for binding in bindings_of(main):

@@ -34,7 +34,7 @@ class UniqueNames:
 
     def take(self, name: str) -> str:
         """`name` if it is free, else the first free name of `name_1`, `name_2`, ..."""
-        name = str(name)  # A name from TVM is of a subclass of `str`, which some functions refuse.
+        name = str(name)  # TVM's names are of a subclass of `str`, which some functions refuse.
         candidate, suffix = name, 0
         while candidate in self._taken:
             suffix += 1
@@ -46,7 +46,8 @@ class UniqueNames:
 def bindings_of(func: relax.Function) -> Iterator[relax.Binding]:
     """The bindings of `func`, in order, across its blocks."""
     for block in func.body.blocks:
-        yield from block.bindings[:]  # Iterating over a slice takes half as long.
+        # Iterating over a slice takes half as long as iterating over TVM's array itself.
+        yield from block.bindings[:]
 
 
 def values_of(func: relax.Function) -> dict[relax.Var, relax.Expr]:

@@ -42,10 +42,9 @@ class NarrowStorage:
 
     Run this pass between `FuseAndName` and `FuseTIR`. A tensor is called narrow if it is stored as
     bfloat16. A unit with narrow tensors becomes a group that converts its inputs to float32,
-    computes, and rounds its result. `FuseTIR` makes one kernel of this group. A tensor stays
-    float32 if it is an input, an output or a weight of the model, or if anything other than a unit
-    or a reshape defines or reads it. The descriptions for kernel libraries say how each tensor is
-    stored.
+    computes, and rounds its result. `FuseTIR` makes one kernel of this group. Inputs, outputs and
+    weights of the model stay float32. So do tensors that anything other than a unit or a reshape
+    defines or reads. The descriptions for kernel libraries say how each tensor is stored.
 
     Parameters
     ----------
@@ -230,7 +229,8 @@ class _Rewriter:
     def _converted(self, expr: relax.Var, convert: Callable[[Any], Any], dtype: str) -> relax.Call:
         shape = static_shape(expr.ty)
         assert shape is not None
-        dims = [tirx.IntImm("int64", dim) for dim in shape]  # Relax's sizes are of int64.
+        # The kernel's sizes must have the type of the sizes in Relax, int64.
+        dims = [tirx.IntImm("int64", dim) for dim in shape]
         data = te.placeholder(dims, str(expr.ty.dtype))
         result = te.compute(dims, lambda *i: convert(data(*i)), name=convert.__name__.strip("_"))
         kernel = te.create_prim_func([data, result])

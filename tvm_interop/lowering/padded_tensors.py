@@ -52,9 +52,9 @@ def without_padded(
 def _is_only_copy(stores: Sequence[Store], i: int, kernel: tirx.PrimFunc) -> bool:
     """Whether reads of the buffer that statement `i` writes can be replaced by the written value.
 
-    This is possible if no other statement writes the buffer. The statement must write each element
-    once, and must write all elements before any of them is read. The tensors that it reads must not
-    be written later.
+    The reads can be replaced only if no other statement writes the buffer. The statement must write
+    each element once, and must write all elements before any of them is read. The tensors that it
+    reads must not be written later.
     """
     own, later = stores[i], stores[i + 1 :]
     others = (*stores[:i], *later)

@@ -4,12 +4,13 @@ An element may have several positions, such as one for queries and one for keys 
 position that is not padded is called given. The anchor is a given position that the mask keeps. A
 tensor has these bounds:
 
-- `all` holds for all elements.
-- `filled` has a bound for each position: it holds if this position is padded, and the other
-  positions of the element are given.
-- `anchor` has a bound for each position: it holds if this position is the anchor, whatever the
-  other positions are.
-- `given` holds if all positions of the element are given, and `all_filled` if all are padded.
+- The bound `all` holds for all elements.
+- The list `filled` has a bound for each position of an element. It holds if this position is padded
+  and the other positions of the element are given.
+- The list `anchor` has a bound for each position of an element. It holds if this position is the
+  anchor, whatever the other positions are.
+- The bound `given` holds if all positions of an element are given, and the bound `all_filled` holds
+  if all are padded.
 
 The bounds assume one condition: all floats that the model computes, at given and at padded
 positions, are finite, and their absolute values are at most `ORDINARY`. This does not include
@@ -43,7 +44,7 @@ from .position_form import Form, Position, Tree
 
 
 class Bounds(NamedTuple):
-    """The bounds of a tensor.
+    """The bounds of the elements of a tensor.
 
     Attributes
     ----------
@@ -123,7 +124,9 @@ def reads_later(forms: Sequence[Form]) -> bool:
 
 
 def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
-    """The bounds of a statement's result, where `bound(where)` gives each (see `bound_of`)."""
+    """The bounds of a statement's result. The function `bound` computes each of them (see
+    `bound_of`).
+    """
     return Bounds(
         bound({}),
         tuple(bound(_elsewhere_given(form, p, "filled")) for p in form.positions),
@@ -162,7 +165,7 @@ def _accumulated(form: Form) -> tuple[str | None, Tree]:
             if mine[:4] == own and not _reads(other, form.buffer):
                 return value[0], other
     if value[0] == "select" and value[3][:4] == own and value[1][0] == "or":
-        # This is the form of a maximum or minimum that keeps NaN, as ONNX requires.
+        # A maximum or minimum that keeps NaN, as ONNX requires, has this form.
         new = value[2]
         (kind, *compared), is_nan = value[1][1][:3], value[1][2]
         is_one = compared == [new, value[3]] and is_nan[:2] == ("call isnan", new)
@@ -251,7 +254,8 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
         if not where:
             of_all = bound(where)
         found = _repeated(kind, old, of_all, dtype)
-        there = bound(where, "anchor")  # A maximum includes the anchor.
+        # The maximum is at least the value at the anchor, and the minimum at most this value.
+        there = bound(where, "anchor")
         if kind == "max":
             return Bound(max(found.least, there.least), found.greatest)
         if kind == "min":
@@ -305,7 +309,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
         choose = max if kind == "max" else min
         return Bound(choose(least), choose(greatest))
     if kind == "div" and parts[0] == ZERO and not _at_filled(tree[2], where):
-        return ZERO  # A divisor of 0 gives NaN without padding too.
+        return ZERO  # The divisor may be 0, but then the result is NaN without padding too.
     if kind in ("add", "sub", "mul", "div"):
         return arithmetic(kind, parts[0], parts[1], dtype)
     return of_call(kind, parts, dtype)
@@ -315,16 +319,16 @@ def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str
     """The bound of an element that is read."""
     at = [where.get(p, "") if isinstance(p, str) else "" for p in positions]
     are_given = [_is_given(p, where) for p in positions]
-    # A position before a padded position may be padded or given.
+    # For an earlier position, use its loop: a position before a padded one may be padded or given.
     loops = [p[1] if isinstance(p, tuple) else p for p in positions]
     may_be_filled = [bounds.filled[i] for i, p in enumerate(loops) if where.get(str(p)) == "filled"]
-    is_alone = are_given.count(False) == 1  # All other positions are given.
+    is_alone = are_given.count(False) == 1  # All positions but one are given.
     if may_be_filled and not is_alone:
         may_be_filled.append(bounds.all_filled)
     if at and at.count("filled") == len(at) > 1:
         may_be_filled = [bounds.all_filled]
     if ANY in may_be_filled:
-        return ANY  # The element may be NaN at a padded position.
+        return ANY  # The position may be padded, and the element there may be NaN.
     hold = [bounds.all, *(bounds.anchor[i] for i, each in enumerate(at) if each == "anchor")]
     if all(are_given):
         hold.append(bounds.given)

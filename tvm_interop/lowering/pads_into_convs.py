@@ -26,10 +26,10 @@ class PadsIntoConvs:
     """Replace zero padding of a convolution's input by a larger padding of the convolution itself.
 
     Exporters write a separate padding operator for causal convolutions, and for TensorFlow's
-    convolutions with padding `SAME` and strides. The padding stays separate if the sum of both
-    paddings on a side exceeds `dilation * (kernel - 1)`. Some windows would then contain only
-    zeros, and libraries refuse such a convolution. A later pass removes a padding operator that
-    nothing reads any more.
+    convolutions with padding `SAME` and strides. The padding operator is kept if, on one side, its
+    padding plus that of the convolution exceeds `dilation * (kernel - 1)`. Some windows would then
+    contain only zeros, and libraries refuse such a convolution. A later pass removes a padding
+    operator that nothing reads any more.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

@@ -92,8 +92,8 @@ class Form(NamedTuple):
 
 
 def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[int | None]:
-    """For each axis, the number of consecutive indices of one position; None if it has no
-    positions.
+    """For each axis, the number of consecutive indices that belong to one position; None for an
+    axis without positions.
 
     Raises
     ------
@@ -264,8 +264,8 @@ class _Reader:
         """Whether a comparison is true for all indices, such as a check for the end of a padded
         tensor.
 
-        A form leaves such a comparison out: it contains the length, and forms must be the same for
-        all lengths.
+        A form leaves such a comparison out, because the comparison contains the length, and forms
+        must be the same for all lengths.
         """
         if not self._known.is_padded or _has_loads(node, {}):
             return False
@@ -293,7 +293,7 @@ class _Reader:
         try:
             (position,), places = self._place(node.source, node.indices)
         except UnprovenError as problem:
-            self._problems.append(problem)  # It is raised after `structural_map`.
+            self._problems.append(problem)  # The error is raised after `structural_map`.
             return node
         if isinstance(position, tuple):
             self._problems.append(UnprovenError("computes with places of earlier positions"))
@@ -348,7 +348,7 @@ class _Reader:
             if _has_loads(distance, {}):
                 continue
             if isinstance(distance, tirx.IntImm) and int(distance.value) == 0:
-                return None  # The position is the loop's own.
+                return None  # The position equals the loop's position, so it is not earlier.
             if self._analyzer.const_int_bound(distance).min_value >= 0 and (
                 self._analyzer.can_prove(index >= 0)
             ):

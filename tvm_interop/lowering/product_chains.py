@@ -1,9 +1,8 @@
 """Finds matrix products that can be merged into one, each with the bias and activation after it.
 
-Examples are the products for queries, keys and values of attention, and those for the gates of a
-mixture of experts. Each column of a merged product is a sum of the same terms as before. Products
-that read the same tensor can always be merged, because each column of a weight gives its own column
-of the result.
+The products for queries, keys and values of attention can be merged, for example. Products that
+read the same tensor can always be merged, because each column of a weight gives its own column of
+the result. Each number of a merged product is a sum of the same terms as before.
 """
 
 from __future__ import annotations

@@ -342,7 +342,7 @@ class _Rewriter:
             return None
         end, (scale, zero, dtype) = rounded
         if mean["counts_padding"] and words.zero != 0 and any(mean["padding"]):
-            return None  # Padding with the float 0 differs from the integer 0.
+            return None  # The padding is the float 0, which is the integer `words.zero`, not 0.
         data, made = mean.pop("shapes")
         ratio = words.scale / scale
         op = library_op(
@@ -400,7 +400,7 @@ class _Rewriter:
         return self._again(var, plain, parts[0])
 
     def _again(self, var: relax.Var, words: relax.Var, before: Words) -> relax.Expr:
-        """Dequantise integers that were moved, with the scale and zero point of `before`."""
+        """Dequantise the moved integers `words`, with the scale and zero point of `before`."""
         self._words[var] = Words(words, before.scale, before.zero)
         zero = relax.const(before.zero, before.dtype)
         scale = relax.const(before.scale, "float32")
@@ -458,7 +458,7 @@ class _Rewriter:
         return any(is_supported(name, op) for name in self._libraries)
 
     def _call(self, op: LibraryOp, args: list[relax.Expr], name: str) -> relax.Var:
-        """A call of a new function with TVM's kernel of `op`, which a library may replace."""
+        """A call of a new function with TVM's kernel of `op`; a library may compute it instead."""
         kernel = self.builder.add_func(quantised_kernel(op), op.op)
         params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(args)]
         inner = relax.BlockBuilder()

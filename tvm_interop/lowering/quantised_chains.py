@@ -78,7 +78,8 @@ class Sum:
 
     Attributes
     ----------
-    addend: the variable of the other tensor. It has floats that were dequantised from integers.
+    addend: the variable of the tensor that is added to the product. It has floats that were
+        dequantised from integers.
     of: the scale, zero point and type of the integers from which `addend` was dequantised.
     low, high: the bounds of a clip of the sum.
     words: the scale, zero point and type of the result.
@@ -246,9 +247,9 @@ def _in_steps(low: float, high: float, words: tuple[float, int, str]) -> tuple[f
 def _steps(chain: Chain, then: Sum) -> tuple[Step, ...]:
     """The steps (see `Integers`) after a product whose quantised result is added to another tensor.
 
-    The steps round the product, add the other tensor, and convert the sum to the scale of the
-    result. The integers of the other tensor are added unchanged, so the product is first converted
-    to the scale of that tensor.
+    The steps round the product, add another tensor to it, and convert the sum to the scale of the
+    result. The integers of the added tensor stay unchanged, so the product is first converted to
+    the scale of this tensor.
     """
     assert chain.words is not None
     scale, zero, dtype = chain.words

@@ -13,7 +13,7 @@ from tvm import relax
 
 _DEEPEST = 8
 """The largest number of operators between a constant and the operator that uses it. Exporters
-insert fewer.
+insert fewer operators than this.
 """
 
 
@@ -33,7 +33,8 @@ def constant_of(
 def per_axis_weight(
     values: Mapping[relax.Var, relax.Expr], expr: relax.Expr, axis: int
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]] | None:
-    """A quantised constant as integers with zero point 0, and their scales.
+    """Return a quantised constant as integers with the zero point 0, and the scales of these
+    integers.
 
     Parameters
     ----------

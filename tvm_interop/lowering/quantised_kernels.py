@@ -1,8 +1,8 @@
 """Exact kernels of quantised operators, which run if a kernel library is missing at run time.
 
 A library may multiply by the scale and add the bias with a single rounding. So its results may
-differ from those of these kernels by 1. This module has the code that all kinds of operators share.
-The code for each kind is in `recognise/`.
+differ by 1 from those of the kernels made here. This module has the code that all kinds of
+operators share. The code for each kind is in `recognise/`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def computes(kind: str) -> Callable[[_Written], _Written]:
 
 
 def quantised_kernel(op: LibraryOp) -> tirx.PrimFunc:
-    """A kernel of the quantised operator `op`, on tensors in their plain layout."""
+    """A kernel of the quantised operator `op`, on tensors in row-major order."""
     import_files(f"{__package__}.recognise")
     inputs = [
         te.placeholder(dims(shape), dtype, name=f"p{i}")

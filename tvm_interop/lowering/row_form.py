@@ -173,7 +173,7 @@ class _Form:
             named = tirx.decl_buffer(node.source.shape, node.source.dtype, name)
             found = tirx.BufferLoad(named, self._in_one_row(node.source, node.indices))
         except UnprovenError as problem:
-            self._problems.append(problem)  # It is raised after `structural_map`.
+            self._problems.append(problem)  # The error is raised after `structural_map`.
             return node
         counter = self._buffers.counters.get(node.source)
         if counter is None:

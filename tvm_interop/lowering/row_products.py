@@ -62,7 +62,7 @@ def _by_column(binding: relax.Binding, made: dict[relax.Var, relax.Call]) -> lis
     *row_leads, _, terms = known_shape(row)
     *leads, _, columns = known_shape(right)
     if prod(known_shape(binding.var)[:-2]) > prod(leads):
-        return [binding]  # If there are several rows, each would read the tensor again.
+        return [binding]  # Several rows share the tensor, and each would read it again.
     builder = relax.BlockBuilder()
     steps: list[relax.Binding] = []
 

@@ -1,8 +1,9 @@
 """Divides large operators into parts, which are operators too.
 
-The scheduler then decides both how cores share one operator and which operators run in parallel.
-Like all operators, parts wait for each other by the executor's events. So they need no barrier for
-a team of threads. A barrier costs more, and is very slow if another program uses one of the cores.
+Since parts are operators, the scheduler decides both how cores share a large operator and which
+operators run in parallel. Like all operators, parts wait for each other by the executor's events.
+So they need no barrier for a team of threads. A barrier costs more, and is very slow if another
+program uses one of the cores.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from ..program.storage import ALIGNMENT, stored_nbytes
 def split_operators(program: Program, parts: int) -> Program:
     """Divide each large operator of `program` into up to `parts` parts, and return the new program.
 
-    A library operator is divided
+    A library operator is divided along one of these axes of its result:
 
-    - by images, if it has several;
-    - by channels, in whole blocks of 16, if it is a convolution or a pooling of one image;
-    - by groups, if it is a convolution with groups;
-    - by rows of the image, if its result has a single block of channels;
-    - by rows or by matrices, if it is a matrix product;
-    - by columns, if it is a matrix product with a few rows.
+    - the batch, if the operator works on several images;
+    - the channels, in blocks of 16, if the operator is a convolution or a pooling of one image;
+    - the groups of channels, if the operator is a convolution with groups;
+    - the rows of the image, if the operator's result has only one block of channels;
+    - the rows, or the axes before them, if the operator is a matrix product;
+    - the columns, if the operator is a matrix product with a few rows.
 
     Each part has its own description, and reads and writes aliases of the operator's tensors. If
     the numbers of a part are not contiguous in a tensor, such as columns of a matrix, the part is
@@ -40,7 +41,8 @@ def split_operators(program: Program, parts: int) -> Program:
     (`LibraryOp.has_shares`). A share is given the whole tensors, and computes a part of the result.
     Which operators are divided depends only on the kernels and shapes.
 
-    A part has a name such as `conv1[1/2]`, and its field `whole` is then `conv1`.
+    A part has a name such as `conv1[1/2]`. Its field `whole` holds the name of the divided
+    operator, `conv1`.
 
     Parameters
     ----------

@@ -17,12 +17,15 @@ from .names import is_meaningful, rename_bindings, replace_bindings
 
 @module_pass(opt_level=0, name="SplitsAsParts")
 class SplitsAsParts:
-    """Replace splits of channels by slices, and concatenations of whole splits by their images.
+    """Replace splits of channels by slices, and concatenate an image itself in place of its slices.
 
     A split is a kernel that copies all its results. A slice of channels is read where it lies in
-    the image, if the image has one row and an operator computes it (see `recognise/part.py`).
-    Blocks of YOLO and CSP networks compute the channels of a split further, and then concatenate
-    the results with all parts of the split. The image takes the place of these parts.
+    the image, if the batch has one image and an operator computes the image (see
+    `recognise/part.py`).
+
+    Blocks of YOLO and CSP networks split an image, apply operators to some slices, and concatenate
+    the results with all slices of the image. The image itself then takes the place of its slices in
+    the concatenation.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -42,7 +45,7 @@ class SplitsAsParts:
 
 
 class _Parts:
-    """Rewrites the bindings of splits and of what reads them.
+    """Rewrites the bindings of splits, and those of the operators that read the parts of a split.
 
     Attributes
     ----------

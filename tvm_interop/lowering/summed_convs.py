@@ -135,7 +135,7 @@ class _Sums:
         )
 
     def _is_summand(self, var: relax.Var) -> bool:
-        """Whether a sum is only read by another sum."""
+        """Whether the only reader of a sum is another sum."""
         readers = self._readers.get(var, [])
         return len(readers) == 1 and readers[0] is not None and self._is_sum(readers[0])
 
@@ -200,8 +200,8 @@ def _merged(
 ) -> tuple[dict[relax.Expr, relax.Call], set[relax.Expr]]:
     """The merged convolutions, and the summands that are not merged.
 
-    Each merged convolution replaces several summands. It takes the place of the one with the
-    largest kernel, or of the first of equally large ones.
+    Each merged convolution replaces several summands. It takes the place of the summand with the
+    largest kernel, or of the first summand of several equally large ones.
     """
     groups: dict[Hashable, list[relax.Expr]] = {}
     for leaf, window in windows.items():

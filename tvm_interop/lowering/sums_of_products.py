@@ -14,8 +14,8 @@ def sum_of_products(
 ) -> Group | None:
     """The group that begins with a convolution or product `call`; None if no library computes it.
 
-    If the inputs are float16, the result is float32 (see `WideSums`). A cast back to float16 must
-    then follow. It is added to the group.
+    If the inputs are float16, the result is float32 (see `WideSums`). In that case, a cast back to
+    float16 must follow, and this cast is added to the group.
     """
     if float_shape(call.args[0], "float16") is None:
         return group_of(op, var, call, True, **fields)

@@ -174,8 +174,8 @@ def _axes(call: relax.Call) -> list[_Axis] | None:
 def _sub_pixel_weights(weights: npt.NDArray[Any], axes: list[_Axis]) -> npt.NDArray[Any]:
     """The weights of the sub-pixel convolution.
 
-    Their shape changes from (in, out, kernel...) to (out * stride..., in, taps...). If the stride
-    does not divide the kernel, the last taps of some remainders are zero.
+    The shape of the weights changes from (in, out, kernel...) to (out * stride..., in, taps...). If
+    the stride does not divide the kernel, the last taps of some remainders are zero.
     """
     rank = len(axes)
     ends = [

@@ -36,7 +36,7 @@ class WeightTable:
     ) -> int:
         """The index of the value that holds `tensor`.
 
-        If no value holds it yet, `add(shape, dtype)` makes one and returns its index.
+        If no value holds `tensor` yet, `add(shape, dtype)` makes a new value and returns its index.
         """
         array = np.from_dlpack(tensor)  # No copy: weights may take gigabytes.
         dtype = str(tensor.dtype)

@@ -1,7 +1,7 @@
 """Lets convolutions and matrix products of float16 add up their terms in float32.
 
-onnxruntime, cuDNN and tensor cores also add in float32. TVM would add in float16, where 2048 + 1 is
-2048 and the largest number is 65504.
+onnxruntime, cuDNN and tensor cores add up products of float16 numbers in float32, too. TVM would
+add them up in float16, where 2048 + 1 is 2048 and the largest number is 65504.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Conditions: images have the layout N,C,H,W and a known shape. The input and the result of a pooling
 have the same floating-point type. A mean over the whole height and width of float32 images is an
-average pooling too, if it keeps these axes.
+average pooling too, if it keeps these axes with size 1.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ def lrn(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
         lrn_bias=found.bias,
     )
     values = [graph.values[v] for v in found.vars]
-    # The imported operators contain reshapes, which cannot be inside one kernel.
+    # The kernel is written anew, because the imported operators contain reshapes, which cannot be
+    # inside one kernel.
     data = te.placeholder(shape, "float32")
     result = topi.nn.lrn(data, found.size, 1, found.alpha, found.beta, found.bias)
     kernel = te.create_prim_func([data, result])

@@ -12,7 +12,9 @@ from ..quantised_kernels import computes, dims, scaled
 def quantised_conv2d(
     op: QuantisedConv2d, data: te.Tensor, weight: te.Tensor, *more: te.Tensor
 ) -> te.Tensor:
-    """The convolution of integers, with scale, bias, steps (see `Integers`) and rounding."""
+    """The convolution of integers. The scale, the bias, the steps (see `Integers`) and the rounding
+    are then applied to it.
+    """
     return scaled(op, op.ending, op.integers, _products(op, data, weight), *more)
 
 

@@ -12,7 +12,9 @@ from ..quantised_kernels import computes, dims, scaled
 def quantised_matmul(
     op: QuantisedMatmul, left: te.Tensor, right: te.Tensor, *more: te.Tensor
 ) -> te.Tensor:
-    """The product of integers, with scale, bias, steps (see `Integers`) and rounding."""
+    """The matrix product of integers. The scale, the bias, the steps (see `Integers`) and the
+    rounding are then applied to it.
+    """
     return scaled(op, op.ending, op.integers, _products(op, left, right), *more)
 
 

@@ -46,7 +46,8 @@ def resize2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
 def _is_mean(attrs: Any, made: Shape) -> bool:
     """Whether the coordinates of a linear resize treat pixels as squares.
 
-    `pytorch_half_pixel` uses other coordinates if the result is one pixel high or wide.
+    The mode `pytorch_half_pixel` treats pixels as squares, too, unless the result is one pixel high
+    or wide.
     """
     coordinates = str(attrs.coordinate_transformation_mode)
     return coordinates == "half_pixel" or (

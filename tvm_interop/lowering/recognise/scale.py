@@ -16,9 +16,9 @@ from ..groups import Dataflow, Group, float_shape, recognises
 def scale(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
     """Recognise the product of an image and one number for each channel.
 
-    Squeeze-and-excitation ends with such a product of an image and channel factors, and so do batch
-    norms. The product becomes a group only if a library computes the image. Otherwise TVM fuses it
-    with its neighbours.
+    Squeeze-and-excitation blocks end with a product of an image and one number for each channel,
+    and so do batch norms. The product becomes a group only if a library computes the image.
+    Otherwise TVM fuses it with its neighbours.
     """
     data, factor = call.args
     if _is_by_channel_of(data, factor):

@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..plain_data import is_finite, is_whole
 
 Follow = tuple[int, int, float]
-"""Two models and a delay in microseconds.
+"""A rule for follow-up requests: two model indices and a delay in microseconds.
 
 Each time a request of the first model has been served, a request of the second model arrives after
 the delay.
@@ -81,7 +81,7 @@ class Arrivals:
 
         Parameters
         ----------
-        after_us: (num_models,) microseconds from the arrival of a request of each model to its
+        after_us: (num_models,) for each model, the microseconds between a request's arrival and its
             deadline.
         """
         deadlines = self.at_us + np.asarray(after_us, dtype=np.float64)[self.models]
@@ -122,8 +122,8 @@ def on_off(
 
     Parameters
     ----------
-    rates: mean requests per second of each model over both states. In the on state the
-        rate is higher than this mean.
+    rates: requests per second of each model, averaged over the on and off states. The rate in the
+        on state is higher than this average.
     on_s, off_s: mean length of each state in seconds; the lengths are exponentially distributed.
     """
     _check(rates, seconds)
@@ -171,7 +171,7 @@ def dependent(first: Arrivals, followers: Sequence[Follow]) -> Arrivals:
 
     Parameters
     ----------
-    first: requests that arrive by themselves.
+    first: requests that no other request triggers.
     followers: rules for the requests that are triggered, see `Follow`.
     """
     return Arrivals(
@@ -234,7 +234,8 @@ def trace_file(path: str | Path, models: Sequence[str]) -> Arrivals:
 
 
 def _poisson_us(rate: float, seconds: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    # Once the number of arrivals is known, the arrival times of a Poisson process are uniform.
+    # Given the number of arrivals, the arrival times of a Poisson process are independent and
+    # uniformly distributed over the period.
     return np.sort(rng.random(rng.poisson(rate * seconds))) * (seconds * 1e6)
 
 

@@ -74,7 +74,7 @@ class Space:
         return SAMPLES * self.size
 
     def slices(self) -> list[slice]:
-        """Return the slices of an action: the launcher's slice, then one for each model."""
+        """Return the slice of an action that each agent sets: the launcher, then each model."""
         ends = np.cumsum([self.num_models, *self.num_blocks])
         return [slice(int(a), int(b)) for a, b in zip([0, *ends], ends, strict=False)]
 
@@ -165,8 +165,9 @@ class Space:
         Parameters
         ----------
         in_progress: for each model, the indices of the blocks in which its requests are.
-        lengths: queue length of each model. The differences are divided by the mean length, or by 1
-            if the mean is below 1, so that inputs stay small. TOP does not scale them.
+        lengths: queue length of each model. Its difference from the mean length is divided by the
+            mean, or by 1 if the mean is below 1, so that the sample's numbers stay small. TOP does
+            not scale.
         """
         queues = np.asarray(lengths, dtype=np.float64)
         mean = float(queues.mean())
@@ -200,7 +201,7 @@ class Space:
 class Agents:
     """The trained agents of TOP: the launcher and one agent per model.
 
-    NumPy evaluates the agents together.
+    NumPy evaluates the networks of all agents together.
     """
 
     def __init__(self, space: Space, weights: Mapping[str, npt.NDArray[np.floating]]) -> None:
@@ -416,7 +417,7 @@ def figures_of(run: ServingRun, gain: float, variance: float) -> Floats:
 
 @dataclass(frozen=True)
 class RewardRule:
-    """How the figures of an outcome, as z-scores, become a reward.
+    """The formula that turns the figures of an outcome (as z-scores) into a reward.
 
     Attributes
     ----------
@@ -433,7 +434,7 @@ class RewardRule:
 
 
 PRINTED = RewardRule()
-"""The rule of TOP's Equation 2."""
+"""The `RewardRule` with the weights and the exponential of TOP's Equation 2."""
 
 
 @dataclass(frozen=True)
@@ -449,7 +450,7 @@ class Score:
     ----------
     mean, deviation: (2 + num_models,) mean and standard deviation of each entry of
         `Outcome.figures`.
-    rule: the weights of U, L and V, and whether the reward is an exponential.
+    rule: the weights of the z-scores in the reward, and whether the reward is an exponential.
     """
 
     mean: Floats
@@ -466,7 +467,7 @@ class Score:
         """
         if not len(figures):
             raise InputError(
-                "every decision had a combined block above `most`; allow larger blocks"
+                "every action had a combined block of more than `most` blocks; raise `most`"
             )
         rows = np.stack(list(figures))
         return cls(rows.mean(0), np.maximum(rows.std(0), 1e-9), rule)

@@ -33,7 +33,8 @@ class ServingDevice:
     cores: number of cores of the device, as in `Contention`; inf for no limit.
     bandwidth: number of memory-bound operators that run at full speed at the same time.
     wait_us: microseconds that a wait across streams costs the waiting stream.
-    interference: share by which every operator slows down for each other operator that runs.
+    interference: slowdown, as a fraction, that each concurrently running operator adds to every
+        other operator.
     barrier_us: microseconds that the host needs to notice the end of a stage, for schedules with
         barriers.
     launch_us: microseconds that the single host thread needs to launch an operator. 0 if the
@@ -77,7 +78,7 @@ class ServingDevice:
 
 @dataclass(frozen=True)
 class OperatorCosts:
-    """Latency and use of the device of each operator of a model, if the operator runs alone.
+    """For each operator of a model: its latency and its use of the device when it runs alone.
 
     Attributes
     ----------
@@ -103,12 +104,12 @@ class OperatorCosts:
         return cls(op_us, np.ones(graph.num_ops), np.zeros(graph.num_ops))
 
     def check(self, graph: OpGraph, model: str) -> None:
-        """Check the length and the values of each column.
+        """Check the length and the values of each array.
 
         Raises
         ------
-        InputError: a column has another length, or a value is out of range; the message names the
-            operator.
+        InputError: an array does not have one number per operator, or a number is out of range; the
+            message names the operator.
         """
         for name, most in (("op_us", math.inf), ("op_cores", math.inf), ("memory_share", 1.0)):
             column = np.asarray(getattr(self, name), dtype=np.float64)
@@ -191,8 +192,9 @@ class ServedModel:
     def divided(self, count: int) -> ServedModel:
         """Return the model with neighbouring blocks joined into at most `count` blocks.
 
-        The division makes the latency of the longest block as low as possible. Within this latency,
-        the first blocks are as long as possible.
+        The division makes the latency of the slowest block as low as possible. As many neighbouring
+        blocks as this latency allows are joined into the first new block, then into the second, and
+        so on.
         """
         if not is_whole(count) or count < 1:
             raise InputError(f"a model cannot be divided into {count!r} blocks; give 1 or more")

@@ -28,8 +28,8 @@ class Load:
     Attributes
     ----------
     kind: `closed` for clients that send a request, wait for the answer and send the next one.
-        `periodic`, `poisson` and `on_off` are as the functions of these names. `trace` repeats
-        given arrivals.
+        `periodic`, `poisson` and `on_off` name functions of `serving.arrivals` that make the
+        requests. `trace` repeats given arrivals.
     per_model: number of clients of each model for `closed`; otherwise requests a second of each
         model. Not used with `trace`.
     burst_s: mean length of a burst, and of the pause after it, for `on_off`.
@@ -47,10 +47,10 @@ class Load:
         if self.kind not in LOADS:
             raise InputError(f"`kind` is {self.kind!r}; it must be one of {', '.join(LOADS)}")
         if (self.kind == "trace") != (self.trace is not None):
-            raise InputError("give `trace` with the kind `trace`, and only with it")
+            raise InputError("`trace` and the kind `trace` belong together; give both, or neither")
 
     def arrivals(self, seconds: float, seed: int) -> Arrivals:
-        """Return the requests of an episode."""
+        """Return the requests that arrive within `seconds`, drawn with `seed`."""
         if self.trace is not None:
             times = math.ceil(seconds / self.period_s)
             at_us = [self.trace.at_us + i * self.period_s * 1e6 for i in range(times)]
@@ -183,7 +183,7 @@ class ServingProcess:
             self.step(action)
         if self._served != served:
             raise InputError(
-                "`actions` are not the actions before the call of `saved`; give those actions"
+                "`actions` did not lead to the saved state; give the actions taken before `saved`"
             )
 
     def _begin(self, number: int) -> None:
@@ -210,10 +210,10 @@ class ServingProcess:
 
 
 def mix_rate(served: npt.ArrayLike, mix: npt.ArrayLike) -> float:
-    """Return the number of served requests that can be put together into mixes.
+    """Return how many served requests belong to complete mixes of requests.
 
-    In a mix, the requests of the models are in the proportions of `mix`. Surplus requests of a
-    model do not count.
+    A complete mix has requests of all models in the proportions of `mix`. If more requests of a
+    model were served than the mixes need, the surplus does not count.
     """
     shares = np.asarray(mix, dtype=np.float64)
     shares = shares / shares.sum()

@@ -50,8 +50,8 @@ def simulate_serving(
         request cannot meet its deadline if it would end too late even in a run of its own.
     believed: the device that the policy plans for, if it differs from the simulated `device`; None
         if the policy plans for `device`. Tests use it to give a policy wrong data.
-    programs: cached programs of the same models and device. Passing them to many runs avoids making
-        the same schedules again.
+    programs: cache of programs for the same models and device. If several runs share it, each
+        schedule is made only once.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def simulate_serving(
 
 
 class _Feed:
-    """Yields the given requests, and the requests that follow them, in order of time."""
+    """Yields the given requests and their follow-up requests, in order of arrival time."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         count = len(arrivals.at_us)

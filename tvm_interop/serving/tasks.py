@@ -49,9 +49,9 @@ class Request:
 class Start:
     """Start an instance now.
 
-    Without `parts`, one model runs as a whole for all of the requests, as one batch. With `parts`,
-    the instance runs a joint graph of several parts. A part without a request is absent, and its
-    operators do not run.
+    Without `parts`, one whole model serves all requests as one batch. With `parts`, the instance
+    runs a joint graph of several parts, each a whole model or a block of it. A part without a
+    request is absent, and its operators do not run.
 
     Attributes
     ----------
@@ -88,8 +88,8 @@ class Wait:
     Attributes
     ----------
     until_us: time in microseconds at which the policy is asked again at the latest.
-    full: whether nothing can start until an instance ends, whatever arrives. The caller may then
-        leave out calls at arrivals, but need not. If it calls the policy at an arrival
+    full: whether nothing can start until an instance ends, whatever arrives. If it is true, the
+        simulator or server need not call the policy at arrivals. If it calls the policy
         nevertheless, the policy must give the same answer.
     """
 

@@ -27,7 +27,7 @@ def _fifo(view: View) -> Request | None:
 def _longest(view: View) -> Request | None:
     """Return the next request by priority, then by length of the queue (longest first).
 
-    Of queues of equal length, the one whose first request arrived earliest is taken.
+    Among queues of equal length, the queue whose first request arrived earliest comes first.
     """
     best, least = None, (math.inf, 0, math.inf)
     for queue in view.queues:

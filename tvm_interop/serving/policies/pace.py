@@ -46,7 +46,7 @@ class Pace:
         Raises
         ------
         Closed
-            A rest is due, but `close` was called.
+            The thread should sleep now, but `close` was called, so the thread should end instead.
         """
         if self._since_s is None:
             # Read the CPU time here and not in the constructor. Another thread may have created
@@ -59,7 +59,7 @@ class Pace:
             self._since_s = self._worked_s()
 
     def close(self) -> None:
-        """Make the thread end at its next rest. Any thread may call this method."""
+        """Make the background thread end at its next sleep. Any thread may call this method."""
         self._closed.set()
 
 
@@ -75,6 +75,6 @@ class Paced(Policy):
         self._inner.prepare(setting)
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """Rest if a rest is due, then return the decision of the wrapped policy."""
+        """Sleep if the thread has worked long enough, then return the wrapped policy's decision."""
         self._pace.step()
         return self._inner.decide(view)

@@ -143,7 +143,7 @@ class Top(Policy):
 
 @register_policy("top+")
 class TopPlus(Search):
-    """Runs TOP's combined blocks without barriers, two at a time. A search finds the blocks.
+    """Runs TOP's combined blocks without barriers, by default two at a time. A search finds them.
 
     Without barriers, an operator waits only for its inputs, and not for the whole previous stage.
     While one combined block runs, a second one starts beside it: the combined block with the
@@ -220,7 +220,7 @@ def decision_when_empty(
 
 
 def agents_for(agents: str | Path | Agents, models: Sequence[ServedModel]) -> Agents:
-    """Return agents for these models: load them if a file is given, and check their block counts.
+    """Return agents; load them if a file is given. Check that they fit the models' block counts.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The interface between the server and a model, whatever executes the model."""
+"""The interface between the server and a model. It does not depend on how the model is executed."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class AnyModel(ABC):
     is_batched: whether the rows of several requests can be joined into one batch.
     memory: memory of the model, see `Memory`.
     statistics: counts and durations of the requests served so far.
-    dimensions: names of the dimensions by whose sizes `run_counts` counts; empty for a model of
-        one size.
+    dimensions: names of the dimensions that can have several sizes, for `run_counts`; empty if the
+        model has only one size.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class AnyModel(ABC):
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """The counts of runs, keyed by the sizes of `dimensions` in those runs.
+        """The counts of runs, keyed by the sizes that `dimensions` had in these runs.
 
         For a model of one size, the result is empty.
         """
@@ -102,7 +102,7 @@ class AnyModel(ABC):
 
     @property
     def num_blocks(self) -> int:
-        """The number of blocks that the model is divided into; 1 if it runs as a whole."""
+        """The number of blocks that the model is divided into; 1 if the model is not divided."""
         return 1
 
     @property
@@ -130,7 +130,7 @@ class AnyModel(ABC):
         Raises
         ------
         ExecutionError
-            An operator failed, or it is the turn of another block.
+            An operator failed, or another block of the model must run first.
         InputError
             The model is not divided.
         """
@@ -187,7 +187,7 @@ class AnyModel(ABC):
 
     def _undivided(self) -> InputError:
         return InputError(
-            f"model `{self.name}` cannot be divided; choose a policy that runs models whole"
+            f"model `{self.name}` cannot be divided into blocks; choose another policy"
         )
 
 

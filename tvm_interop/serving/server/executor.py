@@ -3,8 +3,8 @@
 No thread owns the policy. When an event happens, an idle thread of the executor lets the policy
 decide and then runs the models. So a request usually passes from one thread to another only once:
 from the thread that submits it to the thread that runs it. The number of threads is one more than
-the number of instances that may run at the same time. So decisions, and the refusal of late
-requests, never wait for a model.
+the number of instances that may run at the same time. So a thread is always free to let the policy
+decide and to refuse late requests.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class Executor:
         self._instances = instances
         self._blocks = blocks
         self._began = time.monotonic()
-        self._changing = threading.Lock()  # A thread locks it to change the models.
+        self._changing = threading.Lock()  # This lock is held while models are added or removed.
         self._told: dict[AnyModel, ServedModel] = {}
         # While a thread lets the policy decide, only that thread changes the dispatcher. While no
         # thread does so, any thread may change the dispatcher.
         self._dispatcher = Dispatcher()
         self._wake = threading.Condition()
-        # The lock of `_wake` guards all of the following attributes.
+        # A thread must hold the lock of `_wake` to use any of the following attributes.
         self._arrived: list[Ticket] = []
         self._ended: list[Job] = []
         self._ready: deque[Job] = deque()
@@ -215,7 +215,7 @@ class Executor:
         priority: int = 0,
         timeout_us: float | None = None,
     ) -> list[np.ndarray]:
-        """Serve one request and return its outputs. Raises errors of `submit` and of the run."""
+        """Serve one request and return its outputs. Raises as `submit`, or if the run fails."""
         waiter = Waiter()
         self.submit(model, inputs, waiter, priority=priority, timeout_us=timeout_us)
         return waiter.outputs()
@@ -326,7 +326,7 @@ class Executor:
     def _next(self) -> Job | None:
         """Return the next job for this thread, or None once the executor stops.
 
-        The thread first lets the policy decide, if that is due and no other thread does so.
+        If a decision is due and no other thread makes it, the thread first lets the policy decide.
         """
         with self._wake:
             while not self._is_stopped:
@@ -489,7 +489,7 @@ class Executor:
 
 
 def _tell(ticket: Ticket) -> None:
-    """Call `done` of a ticket. An error in `done` is logged and does not stop the executor."""
+    """Call the function `done` of a ticket. If `done` raises an error, the error is only logged."""
     try:
         ticket.done(ticket)
     except Exception:

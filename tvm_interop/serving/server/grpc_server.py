@@ -183,7 +183,7 @@ class GrpcServer:
 def _has_many_numbers(request: Any) -> bool:
     """Return whether a request has so many numbers that decoding it would block the event loop.
 
-    Raw tensors do not count, because they need no decoding.
+    Numbers in raw tensors do not count, because they need no decoding.
     """
     if request.raw_input_contents:
         return False

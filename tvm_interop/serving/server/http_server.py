@@ -19,10 +19,10 @@ from .service import Service
 _MOST_HEADERS = 32 * 1024
 """The maximum size of the headers of a request, in bytes."""
 _PIECE = 2**13
-"""The number of bytes that are read from a connection at once.
+"""The number of bytes that are read from a connection before other connections get their turn.
 
-The bytes may hold many chunks, because a chunk may be only six bytes long. The parser h11 needs 20
-us for each chunk or request, and blocks the event loop in this time.
+These bytes may hold many chunks of a body, because a chunk may be only six bytes long. The parser
+h11 blocks the event loop for 20 us per chunk or request. So the number must be small.
 """
 _LARGE_PIECE = 2**18
 """The number of bytes that are read at once from a body of known length, which has no chunks."""
@@ -79,7 +79,7 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def timeout_keep_alive_handler(self) -> None:
             if self.transport.get_write_buffer_size():
-                self.transport.abort()  # `close` would wait for a client that reads slowly.
+                self.transport.abort()  # `close` would first wait for a client that reads slowly.
             else:
                 super().timeout_keep_alive_handler()
 

@@ -1,4 +1,4 @@
-"""Decoding of tensors from JSON text into arrays, piece by piece.
+"""Decoding of tensors from JSON text into arrays, some thousands of numbers at a time.
 
 A list of Python numbers takes up to forty times the bytes of its JSON text. Creating such a list
 also holds Python's global lock. This module therefore decodes some thousands of numbers at a time.
@@ -140,11 +140,12 @@ def _out_of_range(name: str, datatype: str) -> InputError:
 
 
 def _product(brackets: bytes) -> int | None:
-    """Return the number of values in nested lists, or None if the nesting is uneven.
+    """Return the number of values in nested lists, or None if lists of a level differ in length.
 
-    In an evenly nested list, all lists of a level have the length of the first list of that level.
-    From the first list of each level, this function builds the brackets and commas that an evenly
-    nested list has. It compares them with `brackets`. An empty list counts as a list of one value.
+    In an evenly nested list, all lists of a level have the same length. The function reads this
+    length from the first list of each level. From the lengths, it builds the brackets and commas
+    that an evenly nested list has, and compares them with `brackets`. An empty list counts as a
+    list of one value.
 
     Parameters
     ----------

@@ -73,12 +73,12 @@ class Metrics:
         )
         sizes = CounterMetricFamily(
             "tvm_interop_size_runs",
-            "Runs by the size at which they ran: exact, or filled up from fewer rows.",
+            "Runs by batch size: the requests filled the batch exactly, or padding was added.",
             labels=["model", "size", "kind"],
         )
         rows = CounterMetricFamily(
             "tvm_interop_rows",
-            "Rows of all runs: rows that were given, and rows that ran, with padding.",
+            "Rows of all runs: rows that clients sent, and rows that ran, including padding.",
             labels=["model", "size", "kind"],
         )
         in_flight = GaugeMetricFamily("tvm_interop_in_flight", "Requests without an answer yet.")

@@ -51,8 +51,8 @@ class Model(AnyModel):
             shapes.batch_sizes,
         )
         self._shape_of_size = {size: i for i, size in enumerate(shapes.batch_sizes)}
-        # `run` joins requests and pads batches itself, so a model with batches needs no
-        # `row_range`.
+        # The method `run` joins requests and pads batches itself, so a model with batches needs no
+        # `row_range` in the module.
         self._range = None if shapes.batch_sizes else shapes.row_range
         known = shapes.row_range
         self.dimensions = ("batch",) if shapes.batch_sizes else known.dimensions if known else ()
@@ -192,7 +192,7 @@ class Model(AnyModel):
             ticket.output_us = (read - ran) * 1e6
 
     def _results_of(self, instance: PlanInstance) -> list[np.ndarray]:
-        """The outputs of the latest run, without a copy."""
+        """The output arrays of the latest run, not copied."""
         return [self._shapes.counted.read(instance, i) for i in range(len(self.outputs))]
 
     def run_once(self, slot: int, size: int) -> float:

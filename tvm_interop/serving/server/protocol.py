@@ -69,7 +69,7 @@ class InferCall:
     version: version of the model; "" if the client named none.
     inputs: input arrays, keyed by name.
     outputs: names of the requested outputs; None for all.
-    priority: priority as policies use it: the highest number is served first.
+    priority: priority as policies use it: requests with the highest number are served first.
     timeout_us: see `Executor.submit`.
     """
 
@@ -356,8 +356,8 @@ def _count(name: str, shape: Sequence[int], itemsize: int) -> int:
     """Return the number of values of a tensor.
 
     Each size is checked before the sizes are multiplied, because a client may send integers of any
-    length. In the check of the product, a size of 0 counts as 1, because NumPy refuses even an
-    empty array if the product of its other sizes is too large.
+    length. For the limit on the product of all sizes, a size of 0 counts as 1: NumPy refuses even
+    an empty array if the product of its other sizes is too large.
     """
     if len(shape) > MOST_DIMENSIONS:
         raise InputError(

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _SWITCH_S = 0.0005
-"""While a server runs, a thread that waits for Python's global lock gets it after this many seconds
-at the latest. Python's default is 0.005."""
+"""Python's thread switch interval while a server runs, in seconds.
+
+A thread that waits for Python's global lock gets it after about this time. Python's default is
+0.005.
+"""
 
 
 class Server:

@@ -51,7 +51,8 @@ STATUS: tuple[tuple[type[Exception], int, str], ...] = (
 )
 """The HTTP status and the gRPC status of each error class.
 
-The first class that fits an error counts. Other errors have the status 500 and `INTERNAL`.
+The first class in this list of which an error is an instance determines its status. Errors of other
+classes have the status 500 and `INTERNAL`.
 """
 
 

@@ -18,7 +18,7 @@ _RECENT = 16
 
 
 class _Duration:
-    """The count of some event, and its total duration in nanoseconds."""
+    """How often something happened, and its total duration in nanoseconds."""
 
     __slots__ = ("count", "ns")
 
@@ -93,9 +93,9 @@ class Statistics:
     def doubted(self) -> None:
         """Forget the oldest recent run.
 
-        The dispatcher calls this method when, by recent runs, a request would miss its deadline
-        even if it had started on arrival. After a few slow runs, this may be true of all requests.
-        If all of them were refused, no new run could correct the prediction.
+        The dispatcher calls this method when a request would miss its deadline even if it had
+        started on arrival, judged by recent runs. After a few slow runs, this may be true of all
+        requests. Then all requests would be refused, and no new run could correct the prediction.
         """
         with self._lock:
             if self._recent:

@@ -9,8 +9,9 @@ Mask = int
 """A set of operators of a block. Bit i stands for the operator at position i in the block."""
 
 _MOST_OF_CLUSTER = 4096
-"""Largest number of choices of groups that are kept for a cluster: the first ones in lexicographic
-order."""
+"""Largest number of choices of groups that are kept for a cluster. If a cluster has more, the first
+ones in lexicographic order are kept.
+"""
 
 
 def bits(mask: Mask) -> list[int]:
@@ -36,8 +37,8 @@ class Endings:
     ----------
     clusters: for each cluster, its choices, the empty choice first. A choice is a tuple of groups
         that share no operator.
-    max_groups: largest number of groups in an ending, over all clusters.
-    left_out: whether a cluster has more choices than are kept.
+    max_groups: largest number of groups in an ending, summed over its clusters.
+    left_out: whether some choices are missing, because a cluster has too many.
     """
 
     clusters: list[list[tuple[Mask, ...]]]
@@ -58,7 +59,7 @@ class Endings:
         order of their groups.
         """
         ways = self._table()
-        left = number + 1  # Number 0 is the first ending after the empty one.
+        left = number + 1  # The table also counts the empty ending, which has no number.
         room = self.max_groups
         groups: list[Mask] = []
         for i, choices in enumerate(self.clusters):
@@ -74,7 +75,7 @@ class Endings:
         return tuple(groups)
 
     def _table(self) -> list[list[int]]:
-        """A table with the numbers of ways to choose groups from the clusters.
+        """A table that says in how many ways groups can be chosen from the clusters.
 
         Entry [i][k] counts the ways to choose at most k groups in all from cluster i and all later
         clusters.

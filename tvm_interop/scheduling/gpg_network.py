@@ -23,8 +23,9 @@ from .endings import Mask, bits
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Weights = Mapping[str, npt.NDArray[np.floating]]
-"""The weights and biases of each layer of each multilayer perceptron, by key: `g1.0.w`, `g1.0.b`,
-..."""
+"""The weights and biases of a network's layers, keyed by perceptron and layer: `g1.0.w`, `g1.0.b`,
+...
+"""
 
 FEATURES = 9
 """Number of features of an operator; see `Block.features`."""
@@ -33,10 +34,10 @@ INPUTS = {
     "layers": LAYER_FEATURES,
     "both": FEATURES + LAYER_FEATURES,
 }
-"""For each set of features, the number of features of an operator that a network reads.
+"""For each set of features, how many features of an operator a network reads.
 
-`device` is the set in `Block.features`, which every operator with a latency has. `layers` is the
-set that TOP's paper lists: types, shapes and windows.
+`device` is the set that `Block.features` computes from latencies and the graph. `layers` is the set
+that TOP's paper lists: types, shapes and windows. `both` is both sets.
 """
 WIDTH = 32
 """Length of the vector (the embedding) of an operator or a state."""
@@ -167,7 +168,7 @@ class Block:
         )  # fmt: skip
 
     def inputs(self, count: int) -> Floats:
-        """(n, count) features of each operator, as inputs of a network that takes `count` of them.
+        """(n, count) features of operators, for a network that takes `count` features of each.
 
         `INPUTS` says which set of features has `count` features.
 

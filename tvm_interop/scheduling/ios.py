@@ -57,10 +57,11 @@ def ios(
         own stream.
     max_transitions: largest number of transitions that the search keeps, at 8 bytes each. A
         transition is a state and one of its endings. In all, the search needs a few times as much
-        memory as these transitions. The blocks share the transitions. A block that needs more than
-        its share is not searched completely; see "Large blocks" below. All large blocks together
-        get a quarter of the transitions that are left when the other blocks have been searched.
-        With the default number, their search takes one or two seconds.
+        memory as these transitions. The transitions are divided among the blocks. A block that
+        needs more than it gets is a large block, and is not searched completely; see "Large
+        blocks". After all other blocks have been searched, the large blocks together get a quarter
+        of the transitions that are left. With the default number, their search takes one or two
+        seconds.
     time_budget_s: seconds after which the search of large blocks ends; the number of its
         transitions is then not limited. If time is short, fewer blocks are searched completely. The
         schedule then depends on the machine. If the budget is None, only `max_transitions` limits
@@ -78,30 +79,30 @@ def ios(
         and the search goes on. If bounds are not used, one call asks for the latency of every
         stage.
     cores: number of operators that the device can run at once without slowing them down. A stage
-        then takes at least the total latency of its operators divided by `cores`. None if groups
-        use more than one core each, or if the number is unknown.
-    bound_tolerance, bound_slack_us: how much all bounds are lowered from the start: by a share of
-        the bound, and by a number of microseconds. The reason is that the measured latency of a
-        stage may be below its bound. For example, an operator of the stage may find its input in a
-        cache, or the clock may be noisy. If the bounds were not lowered, the search could leave out
-        such a stage wrongly.
-    parts: in a graph of operators that are divided into parts, the ids of each operator's parts.
-        The list of an operator that is not divided holds one id. The search then treats the parts
-        of an operator as one operator, which uses all streams. Each group holds one operator,
-        whatever `max_group_ops` says, because the operators of a group do not run side by side.
-        None if no operator is divided.
+        then takes at least the total latency of its operators divided by `cores`. None if a group
+        uses more than one core, or if the number of cores is unknown.
+    bound_tolerance, bound_slack_us: two amounts by which all lower bounds are reduced from the
+        start: a share of the bound, and a number of microseconds. The reason is that the measured
+        latency of a stage may be below its bound. For example, an operator of the stage may find
+        its input in a cache, or the clock may be noisy. If the bounds were not reduced, the search
+        could wrongly leave out such a stage.
+    parts: if operators are divided into parts, a list for each operator that holds the ids of its
+        parts. The list of an undivided operator holds one id. The search then treats the parts of
+        an operator as one operator, which uses all streams. Each group holds one operator, whatever
+        `max_group_ops` says, because the operators of a group do not run side by side. None if no
+        operator is divided.
     blocks: names of the operators of each block, in the order in which blocks run. A name may be a
         pattern, such as `cell_3/*`. None stands for the blocks that are found in the graph. If
         blocks are given, the search finds no stage with operators of two blocks. So the schedule is
         optimal only within each block (`given_blocks`).
 
-    Borders of blocks. All operators before a border run before all operators after it. A stage
-    across a border is therefore a single group, and its operators run one after the other. Such a
-    stage saves only the fixed cost of a stage (`LatencyModel.stage_us`). This cost is 0 in a plan
-    without barriers. So a schedule made block by block is slower than the best schedule by at most
-    this cost per border. The gain is that the number of states is the sum of the blocks' numbers,
-    and not their product. If the fixed cost is above 0, short runs of stages across the borders
-    (windows) are searched again after the blocks.
+    Borders of blocks. All operators before a border between two blocks run before all operators
+    after it. So if a stage crossed a border, its operators would run one after the other. It would
+    save only the fixed cost of a stage (`LatencyModel.stage_us`), which is 0 in a plan without
+    barriers. So a schedule made block by block is slower than the best schedule by at most this
+    cost per border. In return, the numbers of states of the blocks are added and not multiplied. If
+    the fixed cost is above 0, short runs of stages across the borders (windows) are searched again
+    after the blocks.
 
     Large blocks. For a block that is too large, the search keeps the fastest sequence of stages
     known. At first that is one operator per stage, or the stages of `greedy` if they are faster.
@@ -126,8 +127,9 @@ def ios(
     stages that the model was not asked for) and schedules (possible sequences of stages; inf past
     the range of a double). It also holds below_bound, and bound_scale, the factor by which the
     bounds were multiplied, or 0 if bounds were not used. `lower_bound_us` is a lower bound of the
-    makespan, if no latency is below its bound. A longer search can shorten the makespan at most to
-    this bound. `optimal` says whether all blocks were searched completely and no border has a cost.
+    makespan, if no latency is below its bound. However long a search takes, the makespan does not
+    fall below this bound. `optimal` says whether all blocks were searched completely and no border
+    has a cost.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """

@@ -32,12 +32,14 @@ from .stages import Stage
 _LOG = logging.getLogger("tvm_interop")
 
 _BATCH = 32
-"""Smallest number of stages in one call of the model. A model that measures runs the stages of a
-call in turns, so a call should hold several. It holds fewer stages only if no other stage can
-change the schedule."""
+"""Smallest number of stages in one call of the latency model. A model that measures runs the stages
+of a call in turns, which is more exact, so a call should hold several stages. A call holds fewer
+only if no other stage can change the schedule.
+"""
 _GROWTH = 8
-"""If n stages have a latency already, the next call asks for at least n / `_GROWTH` more. So the
-number of calls stays low even if there are many stages."""
+"""If the latencies of n stages are known, the next call asks for those of at least n / `_GROWTH`
+more stages. So the number of calls stays low even if there are many stages.
+"""
 
 Floats = npt.NDArray[np.float64]
 
@@ -87,7 +89,7 @@ class StagePrices:
         ----------
         streams: number of streams onto which stages are packed; None for a stream per group.
         bounds: settings of the bounds; None to ask for the latency of every stage of a search.
-        merges: whether a stage may run as one merged operator where that is faster.
+        merges: whether a stage may run as one merged operator if this is faster.
         """
         self.op_us = op_latencies(model, graph.names) if streams is not None else None
         self.scale = 0.0 if bounds is None else 1.0 - bounds.tolerance
@@ -119,16 +121,16 @@ class StagePrices:
 
     @property
     def set_of(self) -> list[int]:
-        """For each operator, the number of the set of operators that it may be merged with.
+        """For each operator, the number of its set: operators of one set may be merged.
 
-        The number is -1 for an operator that cannot be merged. The list is empty if no operator can
-        be merged.
+        An operator that cannot be merged has the set number -1. The list is empty if no operator
+        can be merged.
         """
         return [] if np.all(self._set_of < 0) else [int(i) for i in self._set_of]
 
     @property
     def certain(self) -> float:
-        """A factor: every schedule takes at least this factor times the length of the longest path.
+        """A factor f. Every schedule takes at least f times the length of the longest path.
 
         The factor is 0 if operators may be merged.
         """
@@ -220,10 +222,10 @@ class StagePrices:
         """Log a message at level info if some latencies were below their bounds."""
         if self.below_bound:
             _LOG.info(
-                "ios: %d of %d stages were faster than their lower bounds, which come from the "
-                "stages' operators, so the bounds were lowered to %.0f%%; the schedule is optimal "
-                "if no unpriced stage is faster than its lowered bound. Pass `bounds=False` to "
-                "price every stage",
+                "ios: %d of %d measured stages were faster than their lower bounds, which come "
+                "from the stages' operators. So all bounds were lowered to %.0f%%. The schedule "
+                "is optimal if no unmeasured stage is faster than its lowered bound. Pass "
+                "`bounds=False` to measure every stage",
                 self.below_bound,
                 self._asked,
                 self.scale * 100,
@@ -239,10 +241,10 @@ class StagePrices:
         """The latency of each stage of a search, or a lower bound where no latency is needed.
 
         The latencies of single operators are known. The model is first asked for the stages that
-        can be merged, because the bounds do not hold for merged operators. Then the search is
-        solved round by round. In each round, the model is asked for the stages of the best
-        schedule that have no latency yet. The rounds end when all stages of the best schedule have
-        a latency.
+        can be merged, because the bounds do not hold for merged operators. Then the search runs in
+        rounds. Each round finds the best schedule with the latencies and lower bounds known so far,
+        and asks the model for those stages of this schedule whose latencies are unknown. The rounds
+        end when all latencies of the best schedule are known.
         """
         pricing = native.ios_pricing_make(search, self._book)
         native.ios_pricing_bounds(

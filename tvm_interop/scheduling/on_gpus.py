@@ -26,7 +26,7 @@ from .options import check_counts, required_latency, us_since
 from .schedules import Schedule
 
 _UNASKED = math.inf
-"""Value that stands for the latency of a stage if the model had no time to give it."""
+"""Stands for the latency of a stage that the model had no time to measure."""
 
 Intra = Literal["windows", "none"]
 GpuStages = Sequence[Sequence[Sequence[int]]]
@@ -131,13 +131,13 @@ class GpuPrices:
         return left
 
     def native(self) -> tuple[list[bytes], bytes]:
-        """The stages with known latencies, and these latencies, as native functions take them."""
+        """The stages whose latencies are known, and the latencies, as input of native functions."""
         batch = StageBatch.from_stages([[(op,) for op in ops] for ops in self._stage_us])
         return batch.to_bytes(), np.array(list(self._stage_us.values()), np.float64).tobytes()
 
 
 def windows_of(prices: GpuPrices, orders: Sequence[Sequence[int]], window: int) -> StageBatch:
-    """All windows that are possible if the operators of each GPU run in the order of `orders`.
+    """All possible windows (neighbouring operators that start together) in the orders `orders`.
 
     `passes/schedulers/gpu_windows.h` explains windows.
     """

@@ -17,8 +17,8 @@ Groups = tuple[tuple[int, ...], ...]
 class StageBatch(Sequence[Groups]):
     """A read-only list of stages. A stage is a tuple of groups, and a group a tuple of ids.
 
-    A `StageBatch` reads like a list and is stored as three arrays, which a vectorised latency model
-    takes directly.
+    A `StageBatch` can be used like a list. Its data are three arrays, which a vectorised latency
+    model reads directly.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class StageBatch(Sequence[Groups]):
 def _ids(ops: list[int]) -> npt.NDArray[np.int64]:
     try:
         array = np.asarray(ops)
-    except ValueError:  # NumPy refuses lists of different lengths.
+    except ValueError:  # NumPy cannot make an array of lists of different lengths.
         array = np.empty(0, dtype=object)
     if (array.dtype.kind == "i" and array.ndim == 1) or not ops:
         return array.astype(np.int64)

@@ -63,7 +63,7 @@ class BlockDevice:
     def kernel(
         self, demand: KernelDemand, flops: float, nbytes: float, efficiency: float = 1.0
     ) -> BlockKernel:
-        """Describe a kernel of which all blocks have equal parts of `flops` and `nbytes`.
+        """Describe a kernel whose blocks each have an equal part of `flops` and `nbytes`.
 
         A block that runs alone on the GPU takes `block_us` plus the time of its arithmetic or of
         its memory traffic, whichever is longer. The GPU does both at the same time.

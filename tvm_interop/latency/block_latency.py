@@ -1,4 +1,4 @@
-"""Simulates operators and stages, by the thread blocks of their kernels, on a GPU."""
+"""Computes latencies of operators and stages by simulating the thread blocks of their kernels."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class BlockLatency(LatencyModel):
     least the sum of these times. The latency includes `gpu.gap_us` after the last kernel. A stage
     of k groups also has 2 (k - 1) waits of `gpu.wait_us`, as in `LatencyTable`.
 
-    Stages of equal kernels are simulated only once. The simulation of a stage takes about a
-    millisecond, so `is_costly` tells IOS to ask for as few stages as it can.
+    If several stages have equal kernels, only one of them is simulated. A simulation takes about a
+    millisecond, so the attribute `is_costly` is True: IOS then asks for few stages.
     """
 
     is_costly = True

@@ -23,15 +23,16 @@ from .store import LatencyStore
 from .workloads import describe_workload, workload_hash
 
 _FAR_SLOWER = 3.0
-"""An operator counts as far slower than a given latency if one run takes this many times as
-long.
+"""An operator counts as far slower than a given latency if one run of the operator takes this many
+times that latency.
 """
 _SURE = 0.005
 """A latency is not measured again if its standard error is at most this fraction of the latency."""
 _HELD_UP = 1.5
 """A stage that takes this many times as long as its longest group alone is measured a second time.
 
-The system may have run two streams on one core during the whole first measurement.
+The reason is that the operating system may have run two streams on one core during the whole first
+measurement.
 """
 _SIDE_BY_SIDE = 1.25
 """A stage that takes at most this many times as long as its longest group runs well side by side. A
@@ -46,14 +47,15 @@ core. On a virtual machine of two cores, a stream waited 0.1 to 2 seconds for it
 -m benchmarks.shared_cores`). Longer waits do not help, because another program may use a core for
 hours."""
 _BUSY_US = 200.0
-"""The approximate time, in microseconds, that streams run to measure how long a wait between them
-takes."""
+"""The approximate time, in microseconds, that two streams run in a measurement of the wait between
+them.
+"""
 
 _IN_A_HURRY = 8
-"""The most stages in one job if the time is limited. The clock is read only between jobs."""
+"""The most stages in one job if there is a time budget, which is checked only between jobs."""
 
 Programs = dict[str, Streams]
-"""For each stage, by key: the operators of each stream."""
+"""The operators on each stream of a stage, keyed by the key of the stage."""
 
 
 class Progress(Protocol):
@@ -92,11 +94,11 @@ class MeasuredLatency(LatencyModel):
     operator is timed. The operator could then seem slower than a stage that contains it.
 
     The latency is the median of 5 to 30 runs. Runs that other programs delayed do not count (see
-    `undisturbed`). Long stages run less often, and so do stages whose runs agree. A first
-    measurement need not be exact (`QUICK`). `measure_again` measures more exactly (`THOROUGH`). The
-    latency of an empty stage is subtracted. It is the time to start a run, which a model needs only
-    once, not for each stage. On a GPU, `CudaStageTimer` also leaves out the time to begin a CUDA
-    graph.
+    `undisturbed`). Stages run less often if they are long, or if their runs agree. The first
+    measurement of a stage is less exact (`QUICK`) than the measurements of `measure_again`
+    (`THOROUGH`). The latency of an empty stage is subtracted. It is the time to start a run, which
+    a model needs only once, not for each stage. On a GPU, `CudaStageTimer` also leaves out the time
+    to begin a CUDA graph.
 
     Stages of the same kernels on the same shapes are measured only once, even if they are in
     different models. Through the database, other processes use the measurement too.
@@ -182,14 +184,14 @@ class MeasuredLatency(LatencyModel):
         return self._only_reference[key]
 
     def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
-        """Return those of the operators `ops` that are not far slower than a bound.
+        """Return those of the operators `ops` that are not far slower than their bounds.
 
         `than_us` has a bound for each operator, in microseconds.
 
         Each operator whose latency is unknown runs once. If it is far slower than its bound, it
         runs once more, because another program may have used the core. An operator that is far
-        slower in both runs need not be measured further. The shorter of the two times is stored, so
-        that later calls give the same answer.
+        slower in both runs is not measured further. The shorter of its two times is stored, so that
+        later calls give the same answer.
         """
         return [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
 
@@ -248,8 +250,8 @@ class MeasuredLatency(LatencyModel):
     def _side_by_side(self, key: str, streams: Streams) -> float:
         """The latency of a measured stage, divided by the latency of its longest stream.
 
-        The latency of a stream is the sum of the latencies of its operators. The result is 0 if at
-        most one stream runs, or if the single operators were not measured.
+        The latency of a stream is the sum of the latencies of its operators. The result is 0 if the
+        stage has fewer than two streams, or if its operators were not measured alone.
         """
         running = [ops for ops in streams if ops]
         if len(running) < 2 or not self._op_us:
@@ -311,7 +313,7 @@ class MeasuredLatency(LatencyModel):
         return self.measured - before
 
     def answer_from_store(self, stages: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Give `stages` the latencies that a later process would read from the database.
+        """Use, for `stages`, the latencies that a later process would read from the database.
 
         The database holds the estimates from all runs of a stage (see `measure_again`).
         """
@@ -340,8 +342,9 @@ class MeasuredLatency(LatencyModel):
         database.
 
         Two stages are compared. The first stage runs the smallest operator many times on one
-        stream. The second stage does this on each of two streams. It takes longer than the first by
-        the time of `timer.waits_of_stage` waits. The result is 0 if there is only one stream.
+        stream. The second stage does this on each of two streams. The second stage takes longer
+        than the first by the time of `timer.waits_of_stage` waits. The result is 0 if there is only
+        one stream.
         """
         if self._num_streams < 2:
             return 0.0

@@ -1,4 +1,4 @@
-"""The candidate stages of a search that measures only few of them."""
+"""The candidate stages of a search that measures only few candidates."""
 
 from __future__ import annotations
 

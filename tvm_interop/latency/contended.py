@@ -59,7 +59,7 @@ class ContendedLatency(LatencyModel):
         self._copies = None if transfers is None else LatencyTable(self.op_us, None, transfers)
 
     def op(self, op: int) -> float:
-        """Microseconds of operator `op` alone."""
+        """Microseconds of operator `op` if no other operator runs, from the table."""
         return float(self.op_us[op])
 
     def transfer(self, u: int, v: int) -> float:

@@ -100,8 +100,8 @@ def described_latency(
 ) -> ContendedLatency:
     """The latencies of operators and stages on a described device.
 
-    The latency of an operator is a sum of three times: the time of a launch, of the arithmetic on
-    the cores that the operator keeps busy, and of the memory traffic.
+    The latency of an operator is the sum of three times: for its launch, for its arithmetic on the
+    cores that it keeps busy, and for its memory traffic.
 
     Parameters
     ----------

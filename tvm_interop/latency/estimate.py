@@ -44,7 +44,7 @@ this limit it could be negative, because the latency of an empty stage is subtra
 
 @dataclass(frozen=True)
 class Estimate:
-    """A latency estimated from several runs.
+    """A latency estimated from several runs of a stage.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predicted latencies of stages.
+    """Predicted latencies of n stages, and how uncertain they are.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class LearnedLatency(LatencyModel):
         return self._trees.num_samples
 
     def op(self, op: int) -> float:
-        """Microseconds of operator `op`, as measured."""
+        """Measured microseconds of operator `op` when it ran alone."""
         return float(self._table.latency_us[op])
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:

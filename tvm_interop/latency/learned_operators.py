@@ -24,8 +24,9 @@ With fewer measured operators, the predictions learned from other programs are o
 constant factor.
 """
 _UNSURE = 1.0
-"""Standard deviation of the logarithm of a latency, if the model has learned nothing from other
-programs, and this program has too few measured operators for trees."""
+"""Standard deviation of the logarithm of a predicted latency in a special case: the model has
+learned nothing from other programs, and this program has too few measured operators for trees.
+"""
 
 _RIDGE = 1.0
 """The weight of the penalty on the slopes in the fit of the straight line (ridge regression)."""

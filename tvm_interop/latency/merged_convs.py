@@ -74,7 +74,7 @@ class ConvShape:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """A key for merging.
+        """A key that says which convolutions may be merged.
 
         Only convolutions with equal keys can be merged, and only if their sizes allow it.
         """

@@ -106,7 +106,7 @@ before CUDA 13. The units in which registers and shared memory are allocated com
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU model, such as the V100.
+    """A type of GPU, such as the V100.
 
     Attributes
     ----------

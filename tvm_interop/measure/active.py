@@ -235,8 +235,8 @@ class ActiveSearch:
     def run(self) -> Schedule:
         """Search to the end, and return the schedule of `best()`.
 
-        If anything was measured, the schedule's stages are measured again at the end. A search
-        prefers stages that were fast by chance, so the sum of the first measurements is too small.
+        If the search measured any stage, the stages of its schedule are measured again at the end.
+        The reason is that a search prefers stages whose first latencies were low by chance.
         """
         in_vain = 0
         while True:
@@ -296,8 +296,8 @@ class ActiveSearch:
     def expected_us(self, stages: StageBatch) -> Floats:
         """Microseconds of stages of the searched graph: measured if possible, otherwise predicted.
 
-        While the model has few samples, the prediction is the latency of the stage's longest
-        stream, which is the sum of the latencies of the stream's operators.
+        While the model has few samples, a stage is predicted to take as long as its longest stream.
+        A stream takes the sum of the latencies of its operators.
         """
         batch = self._packed(stages)
         if self._learned.num_samples < _LEAST_SAMPLES:

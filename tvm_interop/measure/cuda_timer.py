@@ -74,7 +74,7 @@ class _Chain:
 
 
 class CudaStageTimer:
-    """Runs stages on GPU 0.
+    """Runs and times stages on GPU 0.
 
     A stage's latency is the time that the stage adds to a CUDA graph. One graph runs the stage
     `_IN_A_ROW` times in a row, and another graph runs it twice as often. CUDA events before and
@@ -82,8 +82,9 @@ class CudaStageTimer:
     `_IN_A_ROW`. It does not include the time to begin a graph, which is longer than many operators
     take. It includes the gap between two operators.
 
-    Each repetition finds the stage's data in the L2 cache. So operators that are limited by memory
-    seem faster than they are in a model, where they run after other operators.
+    A CUDA graph repeats the stage, so each repetition finds the stage's data in the L2 cache. So
+    operators that are limited by memory seem faster than in a model, where other operators run
+    before them.
 
     Attributes
     ----------
@@ -111,7 +112,7 @@ class CudaStageTimer:
         """
         self.setting = Setting(
             device=_cuda.describe_device(0),
-            driver="",  # The device's description includes the driver's version.
+            driver="",  # `device` already includes the driver's version.
             cores=0,
             tvm_version=tvm.__version__,
             streams=streams,

@@ -31,7 +31,7 @@ from .stage_timer import Job, Result, Streams
 _LOG = logging.getLogger("tvm_interop")
 _ANSWER_S = 300.0
 _LOOK_S = 1.0
-"""The seconds between two checks whether a server has not answered for too long."""
+"""The seconds between two checks whether a server is late with its answer."""
 _CLOSE_S = 5.0
 
 _Jobs = queue.SimpleQueue["Job[Any] | None"]
@@ -190,7 +190,7 @@ class FarmStageTimer:
         self._servers.remove(server)
         if not self._servers:
             raise DeviceError(
-                f"the last server {why}; start other servers and continue; measurements are kept"
+                f"the last server {why}; start other servers and run again; measurements are kept"
             )
         waiting.put(job)
 
@@ -225,7 +225,7 @@ class _Server:
         return 0.0 if since_s is None else time.monotonic() - since_s
 
     def work(self, waiting: _Jobs, answers: queue.SimpleQueue[_Answer]) -> None:
-        """Do one job after the other, until a job is None or fails."""
+        """Do jobs from the queue one after the other, until a job is None or fails."""
         while (job := waiting.get()) is not None:
             self.job = job
             try:

@@ -42,7 +42,7 @@ Run = Callable[[FewMeasured], Schedule]
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a search.
+    """The limits of a search by `search_with_few`.
 
     Attributes
     ----------

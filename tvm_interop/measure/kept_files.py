@@ -98,7 +98,7 @@ class KeptFiles:
         self._trim()
 
     def nbytes(self) -> int:
-        """Bytes of all files together."""
+        """The total size of all kept files, in bytes."""
         return sum(size for _, size, _ in self._files())
 
     def clear(self) -> int:

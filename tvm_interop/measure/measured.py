@@ -169,9 +169,10 @@ class MeasuredLatency(LatencyModel):
     def has_only_reference(self, op: int) -> bool:
         """Whether the library of operator `op` has only its reference implementation for it.
 
-        A reference implementation computes one number after the other, without vectors. It takes up
-        to a thousand times as long as other kernels, so it need not be measured. The library is not
-        asked about an operator that was measured before, because its latency is known.
+        A reference implementation computes one number after the other, without vector instructions.
+        It takes up to a thousand times as long as other kernels, so it need not be measured. If the
+        operator was measured before, its latency is known, so the library is not asked and the
+        result is False.
         """
         if not np.isnan(self.known([[[op]]])[0]):
             return False
@@ -241,7 +242,7 @@ class MeasuredLatency(LatencyModel):
         held_up = {k: p for k, p in unknown.items() if self._side_by_side(k, p) > _HELD_UP}
         self._find_witness({k: p for k, p in unknown.items() if k not in held_up})
         if held_up:
-            # If there is no time to measure again, the first measurements are used.
+            # If the time budget is spent, the first measurements are used.
             with contextlib.suppress(OutOfTimeError):
                 self._wait_for_cores()
                 self._measure(held_up, shorter=True)
@@ -293,10 +294,10 @@ class MeasuredLatency(LatencyModel):
         """Measure stages again, and return how many were measured (see
         `LatencyModel.measure_again`).
 
-        A stage is left out if many runs agree, so that its median is known to half a percent: such
+        A stage is left out if its median is known to half a percent, because many runs agree: such
         a stage does not seem fast by chance. The database keeps an estimate from all runs of a
-        stage. This latency model uses the new runs only from now on. When the time budget is spent,
-        the remaining stages are left out.
+        stage, old and new. This object uses only the new runs from now on. When the time budget is
+        spent, the remaining stages are left out.
         """
         programs = [self._on_streams(groups) for groups in stages]
         by_key = {self._key(streams): streams for streams in programs}
@@ -307,7 +308,7 @@ class MeasuredLatency(LatencyModel):
             if key not in earlier or earlier[key].error_us > _SURE * earlier[key].latency_us
         }
         before = self.measured
-        # Without time to measure again, earlier latencies are used.
+        # If the time budget is spent, the earlier latencies are used.
         with contextlib.suppress(OutOfTimeError):
             self._measure(unsure, earlier)
         return self.measured - before

@@ -22,7 +22,7 @@ from .stage_timer import Streams
 def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
     """A function that runs executors in turns, in random order, and times them.
 
-    `seed` decides the random order.
+    `seed` is the seed of the random order in which the executors run.
     """
     seeds = itertools.count(seed)
 
@@ -181,8 +181,9 @@ class StageOperators:
         array = aligned_empty(stored_shape(described.shape, described.layout), described.dtype)
         # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite nor NaN.
         if not is_computed and is_float(array.dtype):
-            # Each tensor begins at another place in `self._random`. If two tensors were equal, an
-            # operator that subtracts them would compute only zeros.
+            # The numbers of each tensor begin at another place in `self._random`, so no two tensors
+            # are equal. If two tensors were equal, an operator that subtracts them would compute
+            # only zeros.
             first = _STEP * value % _RANDOM
             _fill(array, self._random[first : first + _RANDOM])
         else:

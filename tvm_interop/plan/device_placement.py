@@ -132,8 +132,8 @@ class _Placer:
     def _written(self, value: int, device: str) -> int:
         """The value that an operator on `device` writes instead of `value`.
 
-        This is `value` itself if it lies on `device`. Otherwise it is a new value, which is then
-        copied to `value`.
+        The operator writes `value` itself if it lies on `device`. Otherwise it writes a new value,
+        which is then copied to `value`.
         """
         if self._devices[value] == device:
             return value

@@ -18,7 +18,7 @@ from ..program.storage import PEER_COPY, Layout, dependencies, stored_nbytes, st
 
 
 class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A queue of operators.
+    """A queue of operators that a device runs in order.
 
     Attributes
     ----------
@@ -78,8 +78,8 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs, outputs: indices into `Plan.values`; the kernel is called with them in this order.
     stream: index into `Plan.streams`.
     waits: indices of earlier operators, on other streams, that must end before this one starts.
-    library: the kernel library that runs the operator, which `description` describes. None if
-        TVM's `kernel` runs it.
+    library: the kernel library that runs the operator; `description` tells it what to compute. None
+        if TVM's `kernel` runs the operator.
     share: for an operator that runs one share of a kernel, the share's index and the number of
         shares. None if the operator runs the whole kernel.
     """
@@ -113,7 +113,7 @@ _SHOWN = 4
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole model, ready to run.
+    """The plan of a whole model, which an executor can run.
 
     Attributes
     ----------
@@ -175,7 +175,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(dict.fromkeys(stream.device for stream in self.streams))
 
     def device_of(self, value: int) -> str:
-        """The device that `value` lies on."""
+        """The device that `value` (an index into `values`) lies on."""
         return self.values[value].device or self.devices[0]
 
     def arena_of(self, device: str) -> int:

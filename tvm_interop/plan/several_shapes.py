@@ -45,8 +45,8 @@ def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
     Raises
     ------
     ArtifactError
-        The first axis of an input or output is not the batch, or the sizes are wrong; the message
-        names the input, the output or the sizes.
+        The first axis of an input or output is not the batch, or the batch sizes do not fit the
+        plans. The message names the input, the output or the sizes.
     """
     if not sizes:
         return

@@ -1,9 +1,9 @@
 """Turns a plan into the input of the race checker: which bytes each operator reads and writes.
 
-This form is computed from the plan only: from its operators with their values, streams and waits,
-and from the place of each value in memory. This module uses no code of the planner, because the
-checker must find the planner's mistakes. For the same reason it has its own code for the sizes of
-tensors.
+The checker's input is computed from the plan only: from its operators with their values, streams
+and waits, and from the place of each value in memory. This module uses no code of the planner,
+because the checker must find the planner's mistakes. For the same reason it has its own code for
+the sizes of tensors.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The hashes in an artifact file reveal damage, but not an attack: an attacker who
 writes its hashes. So no number in the file is trusted. The functions of this module check the
 following:
 
-- each number is within bounds, so that nothing that is computed from it overflows;
+- each number is within bounds, so that computations with it do not overflow;
 - the file holds all data for which memory will be allocated;
 - each index points at an existing entry;
 - the bytes of a tensor lie within the tensor's storage;
@@ -128,7 +128,7 @@ def check_schedule(schedule: Schedule, plan: Plan) -> None:
 def check_fallback(fallback: Plan, plan: Plan) -> None:
     """Check that the plan for machines without kernel libraries needs no library, and fits `plan`.
 
-    This plan (the fallback) and `plan` must have the same inputs and outputs.
+    The plan without libraries (`fallback`) and `plan` must have the same inputs and outputs.
 
     Raises
     ------

@@ -51,12 +51,10 @@ schedule in microseconds, in the order of the schedules."""
 
 _SEARCH_SHARE = 0.65
 """Share of the time budget for the search, if schedules can be run on the device. The runs of
-schedules get the rest.
-"""
+schedules get the rest."""
 _SEARCHING_S = 8.0
 """Largest number of seconds for the search, if schedules can be run on the device. A time budget
-above the default raises it in proportion. Few networks need so many seconds.
-"""
+above the default raises it in proportion. Few networks need so many seconds."""
 _LARGE_GAIN = 0.05
 """A network gets the whole search time if a schedule may save at least this share of the time of
 sequential execution.
@@ -65,8 +63,7 @@ A network for which the possible saving is smaller gets less time for the search
 """
 _LONG_US = 5000.0
 """Time of sequential execution in microseconds, above which the search is shortened or left out if
-a schedule can gain little. For faster networks, the full search is quick.
-"""
+a schedule can gain little. For faster networks, the full search is quick."""
 _IOS_SHARE = 0.6
 """Share of the search time for getting the latencies of the stages that `ios` considers. Local
 search gets the rest."""
@@ -398,8 +395,9 @@ def _choose(
 ) -> tuple[str, dict[str, float], Floats]:
     """Run the finalists against each other for about `limit_s` seconds, and choose the fastest.
 
-    A finalist takes no part in further rounds in two cases: it is slower than the fastest finalist
-    so far, at a significance level of 5%, or it is too slow to gain anything over `sequential`.
+    A finalist is left out of further rounds in two cases. First, a test at a significance level of
+    5% shows that it is slower than the fastest finalist so far. Second, it is too slow to gain
+    anything over `sequential`.
 
     The function returns three things: the name of the fastest finalist; the median times of
     `sequential` and all finalists; and an array of shape (rounds, 3). The first two columns of the

@@ -14,7 +14,7 @@ from .schedules import Schedule
 
 @dataclass(frozen=True)
 class BlockRun:
-    """The times of a simulated run.
+    """The times of one simulated run of a schedule, block by block.
 
     Attributes
     ----------

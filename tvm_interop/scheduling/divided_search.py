@@ -31,8 +31,8 @@ def search_divided(
 ) -> Schedule:
     """Search with IOS. The parts of an operator count as one operator, which uses all streams.
 
-    A stage of a single operator then runs as in sequential execution, where a divided operator uses
-    all streams too.
+    In sequential execution, too, a divided operator uses all streams. So a stage of a single
+    operator takes the same time in both.
 
     Parameters
     ----------

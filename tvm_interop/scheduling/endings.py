@@ -31,7 +31,8 @@ class Endings:
     An ending is a set of operators that no other remaining operator reads. Its groups are its
     connected components (Ding et al., MLSys 2021, section 4.1). A group is an ending by itself, and
     two groups of one ending share no operator. Groups that share operators belong to the same
-    *cluster*. A choice in one cluster leaves all choices in the other clusters possible.
+    *cluster*. Choices in different clusters can be combined freely, because their groups share no
+    operator.
 
     Attributes
     ----------
@@ -105,10 +106,11 @@ def endings(
 
     Parameters
     ----------
-    successors: for each operator of the block, in topological order, the set of its readers.
+    successors: for each operator of the block, in topological order, the set of operators that read
+        its output.
     remaining: the set of operators that remain.
-    max_group_ops, max_groups: largest number of operators in a group, and of groups in an ending,
-        both 1 or more; r and s in the paper on IOS.
+    max_group_ops: largest number of operators in a group, 1 or more; r in the paper on IOS.
+    max_groups: largest number of groups in an ending, 1 or more; s in the paper.
     """
     # Maps an operator to the set of the operator and all its direct and indirect readers. An ending
     # that holds the operator must hold this whole set. A set of more than `max_group_ops` operators

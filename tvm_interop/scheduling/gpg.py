@@ -183,7 +183,7 @@ def gpg_scored(
 class _Way:
     """A state of the beam search.
 
-    It holds the endings chosen so far, their total latency, and the estimated latency of the
+    The state holds the endings chosen so far, their total latency, and the estimated latency of the
     remaining operators.
     """
 
@@ -206,7 +206,7 @@ def numbered_by(
 def scored(
     weights: Weights, block: Block, summands: Floats, found: Endings, remaining: Mask
 ) -> tuple[list[Ending], Floats, Floats]:
-    """Score the endings of a state.
+    """Score the endings of a state (a set of remaining operators).
 
     The function returns the endings, and two estimates in microseconds for each ending. The first
     is the latency of its stage. The second is the latency of the operators that then remain.

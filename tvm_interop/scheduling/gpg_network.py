@@ -130,7 +130,7 @@ class Block:
 
     @cached_property
     def levels(self) -> list[npt.NDArray[np.int64]]:
-        """The operators of each level.
+        """The operators of each level of the block.
 
         The level of an operator is the number of operators before it on the longest path that ends
         in it.
@@ -211,7 +211,7 @@ class Block:
         return path, remaining @ self.us
 
     def state_scalars(self, remaining: Bools, leaves: Bools) -> Floats:
-        """(k, STATE_SCALARS) scalars of each state.
+        """(k, STATE_SCALARS) scalars that describe each of k states.
 
         The scalars stand for the state's total latency, its longest path, its use of cores and
         memory, and its number of leaves.

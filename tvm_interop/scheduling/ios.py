@@ -123,13 +123,13 @@ def ios(
 
     `stats` counts blocks, blocks_left (large blocks), parts_cut (cuts of large blocks) and
     stages_priced (stages that the model was asked for). For the blocks that were searched
-    completely, it counts states (nonempty), transitions, stages (distinct), stages_spared (distinct
-    stages that the model was not asked for) and schedules (possible sequences of stages; inf past
-    the range of a double). It also holds below_bound, and bound_scale, the factor by which the
-    bounds were multiplied, or 0 if bounds were not used. `lower_bound_us` is a lower bound of the
-    makespan, if no latency is below its bound. However long a search takes, the makespan does not
-    fall below this bound. `optimal` says whether all blocks were searched completely and no border
-    has a cost.
+    completely, `stats` counts nonempty states, transitions, distinct stages, stages_spared
+    (distinct stages that the model was not asked for) and schedules (possible sequences of stages;
+    inf past the range of a double). It also holds below_bound, and bound_scale, the factor by which
+    the bounds were multiplied, or 0 if bounds were not used. `lower_bound_us` is a lower bound of
+    the makespan, if no latency is below its bound. However long a search takes, the makespan does
+    not fall below this bound. `optimal` says whether all blocks were searched completely and no
+    border has a cost.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """

@@ -148,7 +148,7 @@ class LargeBlock:
             self.stages = [tuple(op for group in stage for op in group) for stage in stages]
 
     def groups(self) -> list[Groups]:
-        """The groups of each stage."""
+        """The groups of each stage of the fastest known sequence."""
         search = self._windows(1, 1, None)
         return [*StageBatch.from_bytes(native.ios_stages(search))]
 
@@ -194,7 +194,7 @@ class LargeBlock:
                     for stage in unpack_stages(solved)
                 ]
             if windows == 1:
-                return  # This window held the whole block, so its stages are the fastest.
+                return  # The window held the whole block, so no faster stages for the block exist.
             rounds_in_vain = 0 if self.cost_us < before_us else rounds_in_vain + 1
             # The windows of the next round have other borders. After three rounds without a gain,
             # windows become wider.

@@ -80,7 +80,7 @@ def ios_both(
 
     found = [search(may_merge)]
     if may_merge:
-        with suppress(OutOfTimeError):  # In this case, take the first schedule.
+        with suppress(OutOfTimeError):  # If time runs out, keep the first one.
             found.append(search(False))
     best = min(found, key=_makespan_us)  # On a tie, `min` takes the schedule with merging.
     times = {key: sum(made.stats[key] for made in found) for key in ("search_us", "pricing_us")}
@@ -141,7 +141,7 @@ def _makespan_us(made: Schedule) -> float:
 
 
 def _in_turn(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """Split each stage that is not merged: each of its groups becomes a stage of its own."""
+    """Split each stage that is not merged, so that each of its groups becomes a stage."""
     for stage in stages:
         if stage.kind == "merge":
             yield stage

@@ -291,5 +291,5 @@ class StagePrices:
 
 
 def select(stages: StageBatch, indices: npt.NDArray[np.intp]) -> StageBatch:
-    """The stages at these indices, in the order given."""
+    """The stages at the given indices, in the order of the indices."""
     return StageBatch.from_stages([stages[int(i)] for i in indices])

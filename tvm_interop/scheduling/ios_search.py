@@ -99,7 +99,7 @@ def search_ios(
     options: IosOptions,
     merges: bool = False,
 ) -> Schedule:
-    """Find the fastest sequence of stages.
+    """Find the fastest sequence of stages of a graph, by IOS.
 
     The groups of a stage run side by side. With `merges`, they run as one merged operator if this
     is possible and faster.

@@ -39,14 +39,14 @@ def refine_stages(
     A change moves an operator to another stream of its stage or into the stage before or after. It
     may also split a stage in two along the topological order, or join two neighbouring stages.
 
-    Each round first estimates how much time each change saves, and collects the changes that save
-    more than 1% of the latency of the stages that they replace. The estimate for a new stage is the
-    length of its longest stream, unless its latency is known. The length of a stream is the sum of
-    the latencies that its operators have when they run alone. Then one call of `latency.stages`
-    gives the latencies of the new stages, the most promising change first. The changes that really
-    save more than 1% are made, the largest savings first. A change is skipped if the round has
-    already replaced one of the stages that it changes. If two changes save equally much, the change
-    with the larger estimate comes first, then the change of earlier stages.
+    Each round first estimates how much time each change saves. It collects the changes that should
+    save more than 1% of the latency of the stages that they replace. The estimate for a new stage
+    is the length of its longest stream, unless its latency is known. The length of a stream is the
+    sum of the latencies that its operators have when they run alone. Then one call of
+    `latency.stages` gives the latencies of the new stages, the most promising change first. The
+    changes that really save more than 1% are made, the largest savings first. A change is skipped
+    if the round has already replaced one of the stages that it changes. If two changes save equally
+    much, the change with the larger estimate comes first, then the change of earlier stages.
 
     The result is deterministic as long as the budget lasts. The budget is checked between rounds,
     and by `latency`.
@@ -211,7 +211,7 @@ class _StageSearch:
             yield self.canonical((*streams, (op,)))
 
     def _touching(self, op: int, others: Sequence[int]) -> bool:
-        """Whether `op` directly depends on one of `others`, or one of `others` on `op`."""
+        """Whether there is a direct dependency between `op` and one of the operators `others`."""
         return not (self._sources[op].isdisjoint(others) and self._readers[op].isdisjoint(others))
 
     def _blocks(self, op: int, staying: Sequence[int], forwards: bool) -> bool:

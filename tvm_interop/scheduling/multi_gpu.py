@@ -92,7 +92,7 @@ def multi_gpu(
     4. The schedule with the shortest predicted makespan wins (`Schedule.simulate`). Among equally
        fast schedules, a schedule for one GPU wins, then the one that was made first.
 
-    The same latencies and seed give the same schedule, unless the time budget is used up
+    Equal latencies and an equal seed give the same schedule, unless the time budget was used up
     (`stats["budget_used_up"]`).
 
     Parameters

@@ -16,7 +16,7 @@ from .schedules import Schedule
 
 @register_scheduler("nimble")
 def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = None) -> Schedule:
-    """Nimble: keeps all parallelism with the fewest waits, and then with the fewest streams.
+    """Nimble: all independent operators may run at once, with the fewest waits, then streams.
 
     Kwon et al., "Nimble: Lightweight and Parallel GPU Task Scheduling for Deep Learning", NeurIPS
     2020, section 4.2. A maximum matching M of the minimum equivalent graph E' joins the operators
@@ -40,7 +40,8 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
         model, it is the number of its operators. Operators that then share a stream run in the
         order of their earliest start, with ties in topological order.
 
-    `stats` counts reduced_edges `|E'|`, matching `|M|`, chains, waits and streams.
+    `stats` holds the numbers of edges of E' (`reduced_edges`), edges of M (`matching`), chains,
+    waits and streams.
 
     Complexity: O(edges * n / 64) to find E', and O(n^2 / 64) for each phase of a matching. There
         are few phases.

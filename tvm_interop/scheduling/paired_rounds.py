@@ -142,9 +142,10 @@ def may_gain(rounds: Floats, contestant: int) -> bool:
     looks for (`_SOUGHT_GAIN`, 3%). If the result is False, further rounds would hardly let the
     contestant pass the test, or they would cost more than the gain is worth.
 
-    As long as the rounds have taken less than two seconds in all, a gain of 2% is ruled out at a
-    significance level of just below 5% (`_LAST_LEVEL`). After two seconds, it is ruled out at a
-    level of 20%. On a noisy machine, a level of 20% needs a quarter of the rounds that 5% needs.
+    The function tests whether a gain of 2% is ruled out. As long as all rounds together took less
+    than two seconds, the significance level of this test is just below 5% (`_LAST_LEVEL`). After
+    two seconds, the level is 20%. On a noisy machine, a test at 20% needs a quarter of the rounds
+    that a test at 5% needs.
 
     Parameters
     ----------
@@ -194,9 +195,9 @@ def confirm(
     rounds: each round holds three times in microseconds: sequential execution, sequential execution
         again, and the schedule.
     budget, at_least, most: as in `take_rounds`.
-    ends_early: whether to stop as soon as the verdict is clear. The verdict is clear if the
-        schedule can hardly pass the test (`may_gain`), or if it passes at a much stricter level. An
-        early end makes the ratio less exact.
+    ends_early: whether to stop as soon as the result is clear. The result is clear if the schedule
+        can hardly pass the final test (`may_gain`), or if it already passes a test at a much
+        stricter level. An early end makes the ratio less exact.
     """
     next_test = _FIRST_EARLY_TEST
 

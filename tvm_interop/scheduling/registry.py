@@ -50,9 +50,9 @@ def schedule(
 
     Raises
     ------
-    ScheduleError: the name or an option is unknown (the message lists the known ones), the value of
-        an option is not valid, a latency model is missing, or the scheduler returns an invalid
-        schedule.
+    ScheduleError: the scheduler's name or an option is unknown (the message lists what is known),
+        the value of an option is not valid, a latency model is missing, or the scheduler returns an
+        invalid schedule.
     LatencyError: the latency model gives a number that is not a latency. The message names the
         operator.
 

@@ -232,7 +232,7 @@ class Schedule:
         return list(native.launch_order(graph.native, *self._packed_stages(self.ids_in(graph))))
 
     def simulate(self, graph: OpGraph, latency: LatencyModel, links: Links = "delay") -> float:
-        """Predict the makespan in microseconds.
+        """Predict the makespan of this schedule in microseconds.
 
         A staged schedule takes the sum of its stages' latencies. Groups that share a stream count
         as one group. A merged stage takes the latency of its merged operator.

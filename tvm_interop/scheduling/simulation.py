@@ -61,7 +61,7 @@ class Contention:
 
 @dataclass(frozen=True)
 class Simulation:
-    """The times of a simulated run.
+    """The times of a simulated run of a schedule on one device.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ class WholeOperators:
     """
 
     def __init__(self, graph: OpGraph, parts: Sequence[Sequence[int]]) -> None:
-        """Make the graph of whole operators.
+        """Make the graph in which each divided operator is one operator.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class WholeOperators:
         ]
 
     def flat_parts(self, ops: Iterable[int]) -> list[int]:
-        """The parts of the whole operators `ops`, one operator after the other."""
+        """The ids of the parts of `ops` (ids in `graph`), one operator after the other."""
         return [part for op in ops for part in self._parts[op]]
 
     def wholes_of(self, parts: Iterable[int]) -> list[int]:

@@ -24,13 +24,13 @@ the delay.
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Requests in order of arrival, and rules for requests that follow other requests.
+    """Requests in order of arrival, and rules by which served requests trigger further requests.
 
     Attributes
     ----------
     at_us: (n,) arrival time of each request in microseconds, ascending.
     models: (n,) index of the model of each request.
-    followers: rules for requests that follow other requests, see `Follow`.
+    followers: rules by which served requests trigger further requests, see `Follow`.
     priorities: (n,) priority of each request; None if all are 0.
     batches: (n,) number of inputs of each request; None if all are 1.
     deadlines_us: (n,) deadline of each request as a time in microseconds; None for no deadlines.
@@ -77,7 +77,7 @@ class Arrivals:
         return max([last, *(max(a, b) for a, b, _ in self.followers)]) + 1
 
     def with_deadlines(self, after_us: Sequence[float]) -> Arrivals:
-        """Return the arrivals with deadlines.
+        """Return a copy of these arrivals in which each request has a deadline.
 
         Parameters
         ----------
@@ -151,7 +151,9 @@ def on_off(
 
 
 def closed_loop(clients: Sequence[int], think_us: float = 0.0) -> Arrivals:
-    """Return the arrivals from clients that send a request, wait for the answer, and then think.
+    """Return the arrivals of a closed loop of clients.
+
+    Each client sends a request, waits for the answer, and waits `think_us` before its next request.
 
     Parameters
     ----------
@@ -172,7 +174,7 @@ def dependent(first: Arrivals, followers: Sequence[Follow]) -> Arrivals:
     Parameters
     ----------
     first: requests that no other request triggers.
-    followers: rules for the requests that are triggered, see `Follow`.
+    followers: rules by which served requests trigger further requests, see `Follow`.
     """
     return Arrivals(
         first.at_us, first.models, (*first.followers, *followers), first.priorities,

@@ -1,4 +1,4 @@
-"""The execution model of TOP (Lin et al., TPDS 36(2), 2025).
+"""The execution model of the serving system TOP (Lin et al., TPDS 36(2), 2025).
 
 Each model is divided into a chain of blocks. The blocks of all models are partitioned into combined
 blocks. The operators of a combined block run together, as one instance.
@@ -197,7 +197,7 @@ class Window:
 
 
 class CombinedServing:
-    """Serving by TOP's rule, window by window, in native code.
+    """Simulated serving with TOP's combined blocks, one window of time after another.
 
     Queues, buffers and the running combined block are kept from one window to the next. Each window
     may have another combination and other dequeue intervals. A combined block that runs when a
@@ -212,7 +212,7 @@ class CombinedServing:
         barriers: bool = True,
         buffer: int = BUFFER,
     ) -> None:
-        """Begin with empty queues.
+        """Prepare to serve the first window, with empty queues.
 
         Parameters
         ----------

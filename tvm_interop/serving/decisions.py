@@ -60,17 +60,17 @@ class Space:
 
     @property
     def num_models(self) -> int:
-        """The number of models."""
+        """The number of served models, each of which has an agent."""
         return len(self.num_blocks)
 
     @property
     def size(self) -> int:
-        """The length of an action."""
+        """The number of entries in an action: one for each model and one for each block."""
         return self.num_models + sum(self.num_blocks)
 
     @property
     def state_size(self) -> int:
-        """The length of a state."""
+        """The number of entries in a state, which consists of `SAMPLES` samples."""
         return SAMPLES * self.size
 
     def slices(self) -> list[slice]:
@@ -166,8 +166,8 @@ class Space:
         ----------
         in_progress: for each model, the indices of the blocks in which its requests are.
         lengths: queue length of each model. Its difference from the mean length is divided by the
-            mean, or by 1 if the mean is below 1, so that the sample's numbers stay small. TOP does
-            not scale.
+            mean, or by 1 if the mean is below 1, so that the sample's numbers stay small. TOP
+            itself does not divide.
         """
         queues = np.asarray(lengths, dtype=np.float64)
         mean = float(queues.mean())
@@ -241,8 +241,8 @@ class Agents:
 
         Raises
         ------
-        InputError: the file cannot be read, or holds agents for other models; the message names the
-            file.
+        InputError: the file cannot be read, or its agents were trained for models with other
+            numbers of blocks. The message names the file.
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
@@ -304,7 +304,7 @@ class Process(Protocol):
     state: Floats
 
     def step(self, action: Floats) -> Outcome:
-        """Serve for one step by the decision that `action` stands for, and return the outcome."""
+        """Serve for one step by the decision that `action` stands for. Return the outcome."""
         ...
 
     def saved(self) -> Any:
@@ -358,8 +358,8 @@ class Environment:
             raise InputError(f"`reward` is {reward!r}; it must be `paper` or `throughput`")
         if space.num_blocks != tuple(len(model.blocks) for model in models):
             raise InputError(
-                "the space is for models with other numbers of blocks; make a space for these "
-                "models"
+                "`space` was made for models with other numbers of blocks; make a `Space` "
+                "for these models"
             )
         self.models = models
         self.space = space

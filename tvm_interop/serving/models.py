@@ -62,7 +62,7 @@ class ServingDevice:
 
     @classmethod
     def described(cls, device: DeviceDescription, interference: float = 0.0) -> ServingDevice:
-        """Return the device that a description, such as one of `devices`, describes."""
+        """Convert a device description, such as one of the module `devices`."""
         return cls(device.cores, device.bandwidth, interference)
 
     def with_interference(self, interference: float) -> ServingDevice:
@@ -95,8 +95,8 @@ class OperatorCosts:
     def of(cls, latency: LatencyModel, graph: OpGraph) -> OperatorCosts:
         """Return the costs that a latency model gives.
 
-        If the latency model has no core counts, each operator counts as using one core and no
-        memory bandwidth.
+        If the latency model does not know the cores of operators, each operator is assumed to use
+        one core and no memory bandwidth.
         """
         op_us = op_latencies(latency, graph.names)
         if isinstance(latency, ContendedLatency):
@@ -127,7 +127,7 @@ class OperatorCosts:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is served.
+    """A served model: its graph, the costs of its operators, and its division into blocks.
 
     Attributes
     ----------

@@ -101,8 +101,8 @@ class ServingProcess:
         seconds: length of a step.
         episode: number of steps that are served before the queues are emptied.
         most: maximum number of blocks in a combined block (TOP's H).
-        reward: the meaning of the first figure: `paper` for the utilisation, `throughput` for
-            requests per millisecond, or `mix` for requests of whole mixes per millisecond (see
+        reward: the first entry of `Outcome.figures`: `paper` for the utilisation, `throughput` for
+            requests per millisecond, or `mix` for requests in complete mixes per millisecond (see
             `mix_rate`). A mix has requests of the models in proportion to `load.per_model`.
         rule: the rule by which figures become a reward.
         schedule, barriers, buffer: as for `simulate_combined`.
@@ -169,11 +169,11 @@ class ServingProcess:
         return [self.calls, self._began, self._served]
 
     def restore(self, saved: Any, actions: Floats) -> None:
-        """Return to the state in which `saved` was called, by serving the last episode again.
+        """Restore the state in which `saved` was called, by serving the last episode again.
 
         Parameters
         ----------
-        actions: the actions of all steps so far.
+        actions: the actions of all steps before `saved` was called.
         """
         calls, began, served = saved
         self._serving = None

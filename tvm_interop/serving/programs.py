@@ -39,7 +39,8 @@ class Programs:
 
         Parameters
         ----------
-        options: options of schedulers by the scheduler's name, such as the `weights` of `gpg`.
+        options: options to pass to schedulers, keyed by scheduler name; for example `weights` for
+            `gpg`.
         """
         self.models = tuple(models)
         self.options = dict(options or {})

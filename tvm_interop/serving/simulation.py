@@ -1,4 +1,4 @@
-"""A simulator of serving.
+"""A simulator of model serving.
 
 The simulator runs a policy on models, a device and arrivals, and returns the times of every
 request.
@@ -55,9 +55,11 @@ def simulate_serving(
 
     Raises
     ------
-    InputError: a request arrives for a model that does not exist, or a decision cannot be carried
-        out, because it starts a request that is not waiting or waits for a time in the past.
-    ScheduleError: as `tvm_interop.schedule`, or an instance starts beside one that must run alone.
+    InputError: a request arrives for a model that does not exist. Or a decision of the policy
+        cannot be carried out: it starts a request that is not waiting, or it waits for a time in
+        the past.
+    ScheduleError: as `tvm_interop.schedule`, or an instance starts beside an instance that must
+        run alone.
     """
     if not is_finite(seconds) or seconds <= 0:
         raise InputError(f"`seconds` is {seconds!r}; it must be a number above 0")

@@ -19,7 +19,7 @@ WHOLE = -1
 class Request:
     """One inference of one model that a client waits for.
 
-    Times are in microseconds.
+    All times of a request are in microseconds.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start an instance now.
+    """The decision of a policy to start an instance now.
 
     Without `parts`, one whole model serves all requests as one batch. With `parts`, the instance
     runs a joint graph of several parts, each a whole model or a block of it. A part without a
@@ -76,14 +76,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Take a request from its queue. The request then waits for the first block of its model."""
+    """The decision to move a request from its queue to its model's first block, where it waits."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Start nothing now.
+    """The decision of a policy to start nothing now.
 
     Attributes
     ----------

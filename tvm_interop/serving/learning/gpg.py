@@ -252,7 +252,7 @@ class GpgTraining:
         checkpoint.save(path, arrays)
 
     def load(self, path: str | Path) -> None:
-        """Load a checkpoint to continue from.
+        """Load a checkpoint, so that `run` continues from it.
 
         Raises
         ------

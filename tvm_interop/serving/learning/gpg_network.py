@@ -115,7 +115,7 @@ class Union:
     def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
         """Return the rows of all blocks as one matrix, with a column for each operator of a block.
 
-        In a row of one block, the columns of the operators of other blocks hold zeros.
+        A row of one block holds zeros in the columns of the other blocks' operators.
 
         Parameters
         ----------

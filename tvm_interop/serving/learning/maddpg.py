@@ -199,7 +199,7 @@ class MaddpgTraining:
         self._critic_adam = torch.optim.Adam(self.critics.parameters(), config.learning_rate)
         self._states = np.zeros((config.steps + 1, space.state_size), dtype=np.float32)
         self._actions = np.zeros((config.steps, space.size), dtype=np.float32)
-        # `Outcome.figures` of each step, from which rewards are computed; nan if nothing ran.
+        # `Outcome.figures` of each step so far, to compute rewards from; nan if nothing ran.
         self._figures = np.full((config.steps, 2 + space.num_models), np.nan)
         # The steps in which each decision was tried. Only critics that see decisions need them.
         self._tried: dict[bytes, list[int]] = {}
@@ -266,7 +266,7 @@ class MaddpgTraining:
         checkpoint.save(path, arrays)
 
     def load(self, path: str | Path) -> None:
-        """Load a checkpoint to continue from.
+        """Load a checkpoint, so that `run` continues from it.
 
         Raises
         ------
@@ -327,7 +327,7 @@ class MaddpgTraining:
         return np.clip(action + level * self._rng.standard_normal(len(action)), 0.0, 1.0)
 
     def _remember(self, step: int) -> None:
-        """Add a step to the list of the steps that tried the same decision."""
+        """Add `step` to the list of steps in which the same decision was tried."""
         if self._sees_decisions:
             decision = self.environment.space.features(self._actions[step]).tobytes()
             self._tried.setdefault(decision, []).append(step)
@@ -337,8 +337,8 @@ class MaddpgTraining:
     def _drawn(self) -> npt.NDArray[np.int64]:
         """Return the indices of the recorded steps in a random batch: (batch,).
 
-        For critics that see decisions, a decision is drawn first and then one of its steps, so that
-        all decisions are equally likely.
+        If critics see decisions, first a decision is drawn, and then one of the steps that tried
+        this decision. So all decisions are equally likely.
         """
         batch = self.config.batch
         if not self._sees_decisions:
@@ -348,7 +348,7 @@ class MaddpgTraining:
         return np.array([d[int(x * len(d))] for d, x in zip(chosen, drawn[:, 1], strict=True)])
 
     def _rewards(self, rows: npt.NDArray[np.int64]) -> Any:
-        """Return the rewards of each agent in some steps: (agents, rows)."""
+        """Return each agent's rewards in the steps with the indices `rows`: (agents, rows)."""
         assert self.score is not None
         found = np.stack(
             [

@@ -128,8 +128,8 @@ DIFFERENCES: Mapping[str, str] = {
     "gpg.reward": "the paper's reward is largest for sequential execution, which is slow",
     "gpg.steps": "a step of our variant takes longer, because it learns from the latencies of "
     "several endings",
-    "gpg_most": "larger combined blocks have similar stages to smaller ones, and take longer to "
-    "learn from",
+    "gpg_most": "larger combined blocks take longer to learn from, and their stages are similar to "
+    "the stages of smaller combined blocks",
     "gpg.features": "the latencies and the device usage of operators are known, so our network "
     "reads them too, beside types and shapes",
     "gpg_options": "with a beam of several states, one new combined block would take as long to "
@@ -147,10 +147,10 @@ DIFFERENCES: Mapping[str, str] = {
     "agents.shared_reward": "the agents decide together, so they get the same reward",
     "agents.actor_update": "the reward jumps from one decision to another, so its gradient "
     "misleads; our agents choose among candidate decisions",
-    "most": "without barriers, a block does not wait for longer ones beside it, so our agents may "
-    "choose larger combined blocks",
-    "interval": "the paper's intervals go up to 1 s, and useful ones are milliseconds, which is a "
-    "small part of that range",
+    "most": "without barriers, a block does not wait for longer blocks in its combined block, so "
+    "our agents may choose larger combined blocks",
+    "interval": "useful dequeue intervals are a few milliseconds, a small part of the paper's "
+    "range from 0 to 1 s",
     "reward": "if utilisation is rewarded, as in the paper, agents hardly serve the expensive "
     "model; our reward counts sets of requests with the wanted number for each model",
     "rule": "the latency in the paper's reward ignores requests that wait in a queue; our reward "
@@ -218,12 +218,12 @@ class TopTraining:
 
     @property
     def weights(self) -> Path:
-        """The file of GPG's weights."""
+        """The path of the file with GPG's weights."""
         return self.gpg_folder / "gpg.npz"
 
     @property
     def agents(self) -> Path:
-        """The file of the agents' networks."""
+        """The path of the file with the agents' networks."""
         return self.folder / "agents.npz"
 
     def programs(self) -> Programs:

@@ -74,7 +74,7 @@ class Candidate:
     options: tuple[tuple[str, Any], ...] = ()
 
     def make(self) -> Policy:
-        """Create a new policy object."""
+        """Create a new object of this policy with these options."""
         return make_policy(self.name, **dict(self.options))
 
     def __str__(self) -> str:
@@ -111,10 +111,11 @@ _ORDERS = ("fifo", "longest")
 
 
 def _distinct(candidates: Sequence[Candidate], programs: Programs) -> list[Candidate]:
-    """Return the candidates without duplicates.
+    """Return the candidates without those that would do the same as another one.
 
-    Batch sizes are lowered to the largest one for which a model has costs, because a larger batch
-    would never run. Candidates that are then equal are kept only once.
+    Larger batches than a model has costs for would never run. So larger batch sizes are replaced by
+    the largest batch size with costs. If candidates become equal in this way, only one of them is
+    kept.
     """
     sizes = {1}.union(*(model.costs for model in programs.models))
 
@@ -137,13 +138,13 @@ class Auto(Policy):
     arrivals. These simulations refuse requests that would be late, as servers do.
 
     At first, `auto` serves by the policy that is best for a saturated device and requests without
-    deadlines. It chooses again after 128 arrivals, or after 32 if some of them have deadlines. The
-    next decisions come each time the number of arrivals has doubled, and later every 4,096
-    arrivals. It also decides when the load changes: the rate of a model changes by more than 15%
-    and by more than chance, or the times allowed by its deadlines change. At each of these
-    decisions, `auto` compares observed latencies of instances with simulated ones. From the
-    differences, it corrects the interference and the speed that it simulates with. `explanation`
-    returns the choices and the reasons.
+    deadlines. It chooses again after 128 arrivals, or after 32 arrivals if some requests have
+    deadlines. It then chooses each time the number of arrivals has doubled, and later after every
+    4,096 arrivals. It also chooses again when the load changes: when the rate of a model changes by
+    more than 15% and by more than chance explains, or when the time from arrival to deadline
+    changes. Before each new choice, `auto` compares observed latencies of instances with simulated
+    ones. From the differences, it corrects the interference and the speed of operators for its
+    simulations. `explanation` returns the choices and the reasons.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ class Auto(Policy):
         self._log: list[tuple[float, str]] = []
 
     def prepare(self, setting: Setting) -> None:
-        """Choose the first policy."""
+        """Choose the policy to serve by until the load is known."""
         super().prepare(setting)
         self._programs = setting.programs
         num_models = len(setting.programs.models)
@@ -290,7 +291,7 @@ class Auto(Policy):
             pass
         except Exception as error:
             self._error = error
-        took_s = time.thread_time()  # The thread did only this.
+        took_s = time.thread_time()  # The thread did nothing else, so its whole CPU time counts.
         self._rests_until_s = began_s + _REST * took_s
         self._log.append(
             (
@@ -301,7 +302,7 @@ class Auto(Policy):
         )
 
     def _adopt(self, view: View) -> None:
-        """Switch to the chosen policy."""
+        """Serve by the policy that `_choose` has chosen."""
         if self._error is not None:
             raise self._error
         self._observed.decided(view)

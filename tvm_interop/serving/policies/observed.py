@@ -62,7 +62,7 @@ class Observed:
         self.now_us = 0.0
 
     def look(self, view: View) -> None:
-        """Record new arrivals and ended instances."""
+        """Record the arrivals and the ended instances since the last call of `look`."""
         self.now_us = view.now_us
         new: list[Row] = []
         for model, queue in enumerate(view.queues):
@@ -132,10 +132,11 @@ class Observed:
     def excess(self, other: Observed) -> tuple[float, float] | None:
         """Compare the latencies of instances in this record with the latencies in another record.
 
-        Only instances of the same kind are compared: the same models in a batch or a joint graph,
-        started while the same number of other instances ran. The result is the mean over kinds of
-        the logarithm of (latency here / latency there), and its standard deviation over kinds. The
-        result is None if too few instances are in both records.
+        Only instances of the same kind are compared: they hold the same models, and they started
+        while the same number of other instances ran. For each kind, the logarithm of the ratio of
+        this record's latency to the other record's latency is computed. The result is the mean and
+        the standard deviation of these logarithms. The result is None if too few instances are in
+        both records.
         """
         ratios: list[float] = []
         counts: list[int] = []
@@ -193,7 +194,7 @@ class Observed:
     def _variance(self, rows: list[Row], rows_us: float, window_us: float) -> Counts:
         """Return the variance of the number of arrivals per window of `window_us`: (num_models,).
 
-        The variance is 0 if there are too few windows.
+        The result is 0 if there are too few windows to estimate a variance.
         """
         windows = int(min(rows_us / window_us, len(rows)))
         if windows < _WINDOWS:

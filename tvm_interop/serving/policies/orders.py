@@ -59,11 +59,11 @@ first. Within a queue, requests are sorted by priority, then by arrival.
 
 
 def order_named(name: str) -> Order:
-    """Return the order called `name`.
+    """Return the function for the order called `name`.
 
     Raises
     ------
-    InputError: there is no such order; the message lists the existing ones.
+    InputError: there is no order called `name`; the message lists all orders.
     """
     if name not in ORDERS:
         raise InputError(

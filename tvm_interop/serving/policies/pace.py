@@ -41,7 +41,7 @@ class Pace:
     def step(self) -> None:
         """Sleep if the thread has worked for a millisecond or more since its last rest.
 
-        The thread calls this method often.
+        The background thread must call this method often, because it can rest only in this method.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class Paced(Policy):
         self._pace = pace
 
     def prepare(self, setting: Setting) -> None:
-        """Prepare the wrapped policy."""
+        """Pass `setting` on to the wrapped policy."""
         self._inner.prepare(setting)
 
     def decide(self, view: View) -> Start | Admit | Wait:

@@ -1,6 +1,6 @@
 """The policy `search`: TOP's rule with a fixed combination of blocks, found by search.
 
-The policy needs no trained agents.
+In contrast to the policy `top`, the policy `search` needs no trained agents.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class _Score:
         return self._in_mix(run)
 
     def served_by(self, policy: Policy) -> float:
-        """Return the throughput of a policy."""
+        """Return the simulated throughput of a policy, in the mix of the expected rates."""
         programs = self._programs
         run = simulate_serving(
             programs.models, self._arrivals, policy, programs.device, self._seconds,

@@ -207,11 +207,11 @@ def decision_when_empty(
 ) -> tuple[Combination, list[float]]:
     """Return the combination and the dequeue intervals that agents choose for empty queues.
 
-    The intervals are in microseconds.
+    The dequeue intervals are in microseconds.
 
     Raises
     ------
-    InputError: the agents are for other models, or their file cannot be read.
+    InputError: the agents were trained for other models, or their file cannot be read.
     """
     loaded = agents_for(agents, models)
     empty = loaded.space.sample([[] for _ in models], [0] * len(models))
@@ -224,7 +224,7 @@ def agents_for(agents: str | Path | Agents, models: Sequence[ServedModel]) -> Ag
 
     Raises
     ------
-    InputError: the agents are for other models, or their file cannot be read.
+    InputError: the agents were trained for other models, or their file cannot be read.
     """
     num_blocks = tuple(len(model.blocks) for model in models)
     if not isinstance(agents, Agents):

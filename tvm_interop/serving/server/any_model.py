@@ -145,13 +145,14 @@ class AnyModel(ABC):
 
         Returns
         -------
-        The index of the shape of the model that fits the inputs, and the number of rows in them.
+        Two numbers: the index of the model's shape that fits the inputs, and the number of rows of
+        the inputs.
 
         Raises
         ------
         InputError
-            An input is missing, unknown, or has another type or shape, and the message names it; or
-            the number of rows is not supported.
+            An input is missing, unknown, or has a wrong type or shape; the message names it. Or the
+            number of rows is not supported.
         """
         check_names_and_types(self.name, self.inputs, inputs)
         if not self.is_batched:
@@ -177,7 +178,7 @@ class AnyModel(ABC):
     def _fitting(self, inputs: Mapping[str, np.ndarray]) -> int:
         """Return the index of the shape that fits the inputs of a model without batches.
 
-        Raises `InputError` if no shape fits.
+        Raises `InputError` if the model was compiled for no such shape.
         """
         return 0
 

@@ -133,7 +133,7 @@ class ServerConfig:
 
     @property
     def choice(self) -> Choice:
-        """The policy and its options."""
+        """The policy and its options, as a `Choice`."""
         return Choice(
             self.policy, self.instances, self.max_batch, self.max_delay_us, self.blocks, self.agents
         )

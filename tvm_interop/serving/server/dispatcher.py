@@ -104,7 +104,7 @@ class Dispatcher:
         return len(self._view.running)
 
     def waiting(self) -> list[Ticket]:
-        """Return the requests in all queues."""
+        """Return the requests that wait in the queues of all models."""
         return [r for queue in self._view.queues for r in queue if isinstance(r, Ticket)]
 
     def between(self) -> list[Ticket]:
@@ -126,7 +126,7 @@ class Dispatcher:
         return self._policy.explanation() if self._policy is not None else []
 
     def reconfigure(self, models: list[AnyModel], policy: Policy | None) -> list[Ticket]:
-        """Serve other models with another policy from now on.
+        """From now on, serve the given models by the given policy.
 
         Returns
         -------
@@ -171,7 +171,7 @@ class Dispatcher:
                 decision.until_us = self._ask(self._policy, decision)
             except Exception as error:
                 self._break(self._policy, error, decision)
-        # Decide again at the earliest deadline of a waiting request, to refuse the request then.
+        # Wake up at the earliest deadline of a waiting request, to refuse this request.
         deadlines = [r.deadline_us for queue in view.queues for r in queue]
         decision.until_us = min([decision.until_us, *deadlines])
         return decision
@@ -217,9 +217,9 @@ class Dispatcher:
         if now_us + expected_us <= ticket.deadline_us:
             return False
         if ticket.arrived_us + expected_us > ticket.deadline_us:
-            # By the expected latency, the request would be late even if it had started on arrival.
-            # If all such requests were refused because of a few slow runs, no run could correct the
-            # expected latency. So forget an old run.
+            # With the expected latency, the request would be late even if it had started on
+            # arrival. If a few slow runs made the expected latency too high, all such requests
+            # would be refused, and no new run could correct it. So forget an old run.
             statistics.doubted()
         self._num_late += 1
         return self._num_late % _PROBE != 0
@@ -296,7 +296,7 @@ class Dispatcher:
         return request
 
     def _inside(self) -> list[Ticket]:
-        """Return the requests that wait for a block, and the requests that run."""
+        """Return the requests that have left the queues: they wait for a block, or they run."""
         run = [request for r in self._view.running.values() for request in r.start.requests]
         return [*self.between(), *(request for request in run if isinstance(request, Ticket))]
 

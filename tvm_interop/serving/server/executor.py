@@ -77,7 +77,7 @@ class Executor:
         self._instances = instances
         self._blocks = blocks
         self._began = time.monotonic()
-        self._changing = threading.Lock()  # This lock is held while models are added or removed.
+        self._changing = threading.Lock()  # Locked while models are added or removed.
         self._told: dict[AnyModel, ServedModel] = {}
         # While a thread lets the policy decide, only that thread changes the dispatcher. While no
         # thread does so, any thread may change the dispatcher.
@@ -117,7 +117,7 @@ class Executor:
         Raises
         ------
         ModelNotFoundError
-            There is no model of this name, or it has no such version.
+            There is no model of this name, or the model does not have this version.
         """
         found = next((model for model in self._dispatcher.models if model.name == name), None)
         if found is None:
@@ -349,10 +349,10 @@ class Executor:
         return None
 
     def _decide(self) -> None:
-        """Let the policy decide.
+        """Let the policy decide which jobs start, and record its decision.
 
-        The caller holds the lock. The lock is released while the policy decides, so that requests
-        can arrive.
+        The caller holds the lock of `_wake`. The method releases this lock while the policy
+        decides, so that requests can arrive.
         """
         arrived, self._arrived = self._arrived, []
         ended, self._ended = self._ended, []
@@ -447,7 +447,7 @@ class Executor:
         return policy
 
     def _change(self, models: list[AnyModel]) -> None:
-        """Change the models once all running jobs have ended. New requests wait until then."""
+        """Change the models once no job runs any more. New requests wait until then."""
         policy, before = self._prepared(models), self._dispatcher.policy
         with self._wake:
             self._is_paused = True

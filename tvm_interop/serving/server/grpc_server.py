@@ -195,7 +195,7 @@ def _has_many_numbers(request: Any) -> bool:
 
 
 def _call(request: Any, remaining_s: float | None) -> InferCall:
-    """Convert a message into a request.
+    """Convert a gRPC message into an `InferCall`.
 
     The timeout of the request is the shorter of its parameter `timeout` and the gRPC deadline.
 

@@ -32,9 +32,9 @@ _MOST_OBJECTS = 4096
 In memory, an object takes up to about a hundred times the size of its text.
 """
 _LONGEST_SHAPE = 2048
-"""The maximum number of bytes of the JSON text of a shape."""
+"""The maximum number of bytes of a tensor's shape as JSON text."""
 _LONGEST_PARAMETERS = 2**17
-"""The maximum number of bytes of the JSON text of the parameters of a request or of a tensor."""
+"""The maximum number of bytes of `parameters` as JSON text, for a request or a tensor."""
 
 _Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 
@@ -139,7 +139,8 @@ class InferBody:
 
         Returns
         -------
-        The body of the answer, and its number of bytes of JSON; None if all of the body is JSON.
+        The body of the answer, and the number of its bytes that are JSON. Instead of this number,
+        None if the whole body is JSON.
 
         Raises
         ------

@@ -25,7 +25,7 @@ These bytes may hold many chunks of a body, because a chunk may be only six byte
 h11 blocks the event loop for 20 us per chunk or request. So the number must be small.
 """
 _LARGE_PIECE = 2**18
-"""The number of bytes that are read at once from a body of known length, which has no chunks."""
+"""The number of bytes that are read at once from a body without chunks, whose length is known."""
 
 
 def _connections(config: ServerConfig) -> type[H11Protocol]:
@@ -151,7 +151,7 @@ class HttpServer:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket.
+    """Return a socket that listens on the server's address.
 
     Raises `OSError` if the address is in use or does not belong to this machine.
     """

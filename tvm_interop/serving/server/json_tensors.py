@@ -87,7 +87,7 @@ def read_numbers(
 
 
 def checked(name: str, datatype: str, dtype: np.dtype[Any], numbers: list[Any]) -> np.ndarray:
-    """Convert numbers into an array.
+    """Convert a list of decoded numbers into an array.
 
     Integers are returned as int64 or uint64, after a check that `dtype` can hold them.
 

@@ -105,7 +105,7 @@ def datatype_of(spec: TensorSpec, model: str) -> str:
     Raises
     ------
     InputError
-        The protocol has no such type.
+        The protocol has no name for the tensor's type.
     """
     if spec.dtype not in _DATATYPES:
         raise InputError(
@@ -133,11 +133,11 @@ def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
     Raises
     ------
     InputError
-        The protocol has no such datatype.
+        The protocol has no datatype of this name.
     """
     if datatype not in _DTYPES:
         raise InputError(
-            f"input `{name}` has datatype `{cut(datatype)}`; there are {', '.join(_DTYPES)}"
+            f"input `{name}` has datatype `{cut(datatype)}`; the datatypes are {', '.join(_DTYPES)}"
         )
     return np.dtype(_DTYPES[datatype])
 
@@ -237,7 +237,7 @@ def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
 def chosen_outputs(model: AnyModel, wanted: Sequence[str] | None) -> list[int]:
     """Return the indices of the outputs that a request names, or of all outputs.
 
-    All outputs are returned if the request names none.
+    If the request names no outputs, the indices of all outputs are returned.
 
     Raises
     ------

@@ -58,7 +58,7 @@ class Repository:
         self._lock = threading.Lock()
 
     def open(self, name: str, source: Source) -> AnyModel:
-        """Load a model from its source.
+        """Load a model from an artifact or from the path of an artifact file.
 
         Raises
         ------

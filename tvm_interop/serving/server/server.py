@@ -118,7 +118,8 @@ class Server:
         Raises
         ------
         TVMInteropError, OSError
-            As `run`; a `DeviceError` if the models are not ready in time.
+            The errors that `run` raises. A `DeviceError` is also raised if the models are not ready
+            in time.
         """
         self._thread = threading.Thread(target=self._run_in_thread, name="tvm-interop-server")
         self._thread.start()

@@ -92,7 +92,7 @@ class Service:
 
     @property
     def executor(self) -> Executor:
-        """The executor of the loaded models.
+        """The executor that runs the loaded models.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class RequestLog:
         self._began = time.perf_counter()
 
     def served(self, model: str, answer: Answer) -> None:
-        """Log that the request was served."""
+        """Log one line for a request that was served."""
         if _REQUESTS.isEnabledFor(logging.INFO):
             self._write(
                 logging.INFO,
@@ -225,7 +225,7 @@ class RequestLog:
             )
 
     def failed(self, model: str, error: TVMInteropError) -> None:
-        """Log that the request failed."""
+        """Log one line for a request that failed."""
         text = cut(error, LONGEST_ERROR)
         self._write(logging.WARNING, model=cut(model), status=status_of(error)[1], error=text)
 

@@ -91,7 +91,7 @@ class Statistics:
             self._recent.clear()
 
     def doubted(self) -> None:
-        """Forget the oldest recent run.
+        """Forget the oldest of the recent runs from which latencies are predicted.
 
         The dispatcher calls this method when a request would miss its deadline even if it had
         started on arrival, judged by recent runs. After a few slow runs, this may be true of all
@@ -104,8 +104,8 @@ class Statistics:
     def expected_us(self, size: int) -> float:
         """Return the expected latency of a batch size in microseconds; 0 if it was not measured.
 
-        The result is the latency of a run that has the machine to itself, times the upper quartile
-        of the slowdowns of recent runs. Recent runs of all batch sizes count, because similar
+        The result is the latency of a run that has the machine to itself, times the slowdown of
+        recent runs (the upper quartile). Recent runs of all batch sizes count, because the same
         causes slow down all of them.
         """
         with self._lock:

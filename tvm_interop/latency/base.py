@@ -44,7 +44,7 @@ class LatencyModel(ABC):
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         """Microseconds that a stage takes, with its groups side by side.
 
-        The operators of a group run in order.
+        Within each group of the stage, the operators run one after the other.
         """
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
@@ -156,8 +156,8 @@ class LatencyTable(LatencyModel):
         None, copies take no time.
     stage_us: microseconds that each stage takes in addition to its operators (see `LatencyModel`).
     wait_us: microseconds that a wait between streams takes. A stage on k streams has 2 (k - 1)
-        waits, because all streams but one are forked and joined. Without `streams`, k is the number
-        of groups.
+        waits: each stream but the first starts after a wait, and the first stream then waits for
+        it. Without `streams`, k is the number of groups.
 
     Raises
     ------
@@ -443,8 +443,8 @@ def _checked_transfers(
             ) from None
         if not (0 <= u < num_ops and 0 <= v < num_ops and u != v):
             raise LatencyError(
-                f"transfer {edge!r} is not between two different operators of the {num_ops}, "
-                "numbered from 0"
+                f"transfer {edge!r} is not between two different operators; there are {num_ops} "
+                "operators, numbered from 0"
             )
         if not (math.isfinite(number) and number >= 0):
             raise LatencyError(f"transfer {edge!r} takes {us} us; it must be finite, not negative")

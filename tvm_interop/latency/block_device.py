@@ -71,7 +71,8 @@ class BlockDevice:
         Parameters
         ----------
         efficiency: the speed at which a block of this kernel computes, divided by the speed of
-            blocks of other kernels. While a block waits, other blocks can use the arithmetic units.
+            blocks of other kernels. With an efficiency below 1, a block waits often, and other
+            blocks can use the arithmetic units while it waits.
 
         Raises
         ------

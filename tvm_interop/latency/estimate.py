@@ -28,8 +28,8 @@ def undisturbed(
 ) -> npt.NDArray[np.float64]:
     """The times of those runs that take at most a quarter longer than the shortest run, ascending.
 
-    On a quiet machine nearly all runs pass. On a busy machine most runs may have waited for a core,
-    and the median of all runs would include these waits.
+    On a quiet machine, the result holds nearly all runs. On a busy machine, most runs may have
+    waited for a core, and the median of all runs would include these waits.
     """
     ordered = np.sort(np.asarray(seconds, dtype=np.float64))
     counted: npt.NDArray[np.float64] = ordered[ordered <= _HELD_UP * ordered[0]]

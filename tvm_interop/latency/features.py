@@ -58,7 +58,7 @@ class OperatorTable:
     Attributes
     ----------
     latency_us: (num_ops,) microseconds, measured.
-    flops, nbytes, parallel_extent: (num_ops,) as `Workload` has them.
+    flops, nbytes, parallel_extent: (num_ops,) as in the class `Workload`, one number per operator.
     """
 
     latency_us: Floats

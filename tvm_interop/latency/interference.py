@@ -47,11 +47,11 @@ class InterferingLatency(LatencyOver):
         self._interference = float(interference)
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """The slowed down latency of a stage, in microseconds."""
+        """The latency of a stage in microseconds, slowed down by its concurrent groups."""
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
-        """The slowed down latencies of stages in microseconds, shape (len(stages),)."""
+        """The latencies of stages in microseconds, slowed down by concurrent groups."""
         batch = StageBatch.from_stages(stages)
         us: Floats = np.asarray(super().stages(batch), dtype=np.float64)
         others = [self._others(groups) for groups in batch]

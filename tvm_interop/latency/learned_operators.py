@@ -142,7 +142,7 @@ class LearnedOperators:
 
         Returns
         -------
-        The logarithms, and the uncertainty of each.
+        The predicted logarithms of latencies, and the standard deviation of each.
         """
         if self._line is None:
             line = _straight_line(self._own_features, self._own_log_us)
@@ -193,7 +193,7 @@ def _largest_shapes(work: Workload) -> tuple[float, float]:
 
 
 def _straight_line(features: Floats, log_us: Floats) -> Floats:
-    """Fit a line to the logarithms of latencies. Return its slopes and its height, shape (4,).
+    """Fit a line to the logarithms of latencies. Return its slopes and its intercept, shape (4,).
 
     A small penalty on the slopes (ridge regression) makes the line unique even if there are fewer
     than four operators.

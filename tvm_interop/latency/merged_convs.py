@@ -26,7 +26,7 @@ class ConvShape:
     ----------
     data: name of the tensor that the convolution reads.
     image: height and width of that tensor.
-    in_channels, channels: channels that it reads and writes.
+    in_channels, channels: numbers of channels that the convolution reads and writes.
     window: height and width of its kernel.
     padding: at the top, left, bottom and right.
     strides: along height and width.

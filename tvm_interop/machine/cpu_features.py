@@ -79,9 +79,9 @@ def missing_features(features: Iterable[str], host: tuple[str, ...] | None = Non
 def target_features(target: Any) -> tuple[str, ...]:
     """Return the vector instructions that kernels compiled for `target` may use, sorted.
 
-    A target's `mattr` lists instructions, and LLVM knows the instructions of the target's `mcpu`.
-    Instructions that this module does not know are left out. The result is empty for targets other
-    than x86-64.
+    The result has the instructions in the target's `mattr`, and the instructions that the CPU in
+    `mcpu` has according to LLVM. Instructions that this module does not know are left out. The
+    result is empty for targets other than x86-64.
     """
     import tvm
     import tvm_ffi

@@ -74,7 +74,7 @@ def check_provider_names(names: Iterable[str], device: Device) -> None:
                 f"kernel provider `{name}` has no kernels for {where}: choose among "
                 f"{', '.join(known)}, or compile for another kind of target"
             )
-        raise InputError(f"there is no kernel provider `{name}`: there are {', '.join(known)}")
+        raise InputError(f"there is no kernel provider `{name}`: choose among {', '.join(known)}")
 
 
 def available_providers(

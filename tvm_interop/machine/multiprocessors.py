@@ -38,7 +38,7 @@ class Multiprocessor:
     blocks, warps: the most blocks and warps that a multiprocessor holds at once.
     shared_bytes: the most shared memory that all its blocks get together.
     block_shared_bytes: the most shared memory that one block may ask for.
-    shared_unit: unit of shared memory in bytes.
+    shared_unit: unit in which shared memory is allocated, in bytes.
     reserved_bytes: shared memory that CUDA itself takes in each block.
     registers: number of 32-bit registers.
     block_registers: the most registers that one block may take.

@@ -38,8 +38,9 @@ _SIDE_BY_SIDE = 1.25
 """A stage that takes at most this many times as long as its longest group runs well side by side. A
 later run of such a stage shows whether the machine still gives each stream its own core."""
 _WITNESS_US = 100.0
-"""Only a stage of at least this many microseconds shows in a single run whether two streams share a
-core."""
+"""Only a stage that takes at least this many microseconds shows in a single run whether two streams
+share a core.
+"""
 _LOOK_EVERY_S = 0.25
 _WAIT_AT_MOST_S = 5.0
 """The total time in seconds that measurements of one model may wait until each stream has its own
@@ -331,16 +332,15 @@ class MeasuredLatency(LatencyModel):
         """A key for each stage. Stages with the same key share a measurement.
 
         The key depends on how the groups are packed onto streams. If a stage has more groups than
-        there are streams, this depends on the latencies of single operators, so they are measured
-        first.
+        there are streams, the packing depends on the latencies of single operators, so they are
+        measured first.
         """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()
         return [self._key(self._on_streams(groups)) for groups in stages]
 
     def wait_us(self) -> float:
-        """Measure how many microseconds a wait between streams takes, and keep them in the
-        database.
+        """Measure the microseconds of a wait between streams; keep the result in the database.
 
         Two stages are compared. The first stage runs the smallest operator many times on one
         stream. The second stage does this on each of two streams. The second stage takes longer

@@ -91,7 +91,7 @@ class StageOperators:
     def bind(self, streams: Streams) -> tuple[list[Any], list[BoundOperator]]:
         """The tensors of a stage, and its operators bound to them.
 
-        Groups of a stage are independent, so no operator waits for another.
+        The groups of a stage are independent, so no operator waits for operators on other streams.
         """
         placed = [(op, s) for s, ops in enumerate(streams) for op in ops]
         operators = [self._program.operators[op] for op, _ in placed]

@@ -37,8 +37,8 @@ class Candidates:
     Attributes
     ----------
     graph: the dependencies between the operators.
-    candidates: the candidates by the names of their schedulers, in the order in which they came.
-        `sequential` must be added before any method other than `enter` is called.
+    candidates: the candidates, keyed by the names of their schedulers, in the order in which they
+        were added. `sequential` must be added before any method other than `enter` is called.
     """
 
     def __init__(self, graph: OpGraph, latency: LatencyModel) -> None:

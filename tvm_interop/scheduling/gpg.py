@@ -112,9 +112,9 @@ def gpg_scored(
     and the policy network must learn this. Here networks estimate two latencies, whose sum is an
     ending's score. The first is the latency of the ending's stage. It lies between the latency of
     the longest group and the total latency of the stage's operators. The second is the latency of
-    the operators that then remain. It lies between their longest path and their total latency. If a
-    state has more than 512 endings, endings are built cluster by cluster (`endings.Endings`), and
-    the 48 best ones are kept after each cluster.
+    the operators that remain after the stage. It lies between their longest path and their total
+    latency. If a state has more than 512 endings, endings are built cluster by cluster
+    (`endings.Endings`), and the 48 best ones are kept after each cluster.
 
     Parameters
     ----------
@@ -209,7 +209,8 @@ def scored(
     """Score the endings of a state (a set of remaining operators).
 
     The function returns the endings, and two estimates in microseconds for each ending. The first
-    is the latency of its stage. The second is the latency of the operators that then remain.
+    estimate is the latency of the ending's stage. The second is the latency of the operators that
+    remain after it.
     """
 
     def score(candidates: Sequence[Ending]) -> tuple[Floats, Floats]:

@@ -204,8 +204,9 @@ class Block:
     def bounds_us(self, remaining: Bools) -> tuple[Floats, Floats]:
         """Two latency bounds of each of k states, in microseconds, as two arrays of shape (k,).
 
-        The first array holds the latency of the longest path of each state. No schedule is faster.
-        The second array holds the sum of the latencies of the operators of each state.
+        The first array holds the latency of the longest path of each state, which no schedule of
+        the state can beat. The second array holds the sum of the latencies of the operators of each
+        state.
         """
         path = np.where(remaining, self.path_us, 0.0).max(axis=1, initial=0.0)
         return path, remaining @ self.us

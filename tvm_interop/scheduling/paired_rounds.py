@@ -150,7 +150,7 @@ def may_gain(rounds: Floats, contestant: int) -> bool:
     Parameters
     ----------
     rounds: (rounds, contestants) microseconds; contestant 0 is sequential execution.
-    contestant: the contestant's number.
+    contestant: index of the contestant among the columns of `rounds`.
     """
     level = _LAST_LEVEL if is_cheap(rounds) else _DEAR_LEVEL
     found = paired_ratio(rounds[:, contestant], rounds[:, 0], level)

@@ -82,10 +82,10 @@ def simulate(
 ) -> Simulation:
     """Simulate `schedule` event by event. `contention` says how operators share the device.
 
-    An operator starts when its stream is free and all operators that it waits for have ended. Its
-    rate changes whenever another operator starts or ends. A stage with a barrier waits for all
-    earlier stages. In a stage without a barrier, each operator waits only for its dependencies.
-    Plans have the same waits.
+    An operator starts when its stream is free and all operators that it waits for have ended. The
+    speed of an operator changes whenever another operator starts or ends. A stage with a barrier
+    waits for all earlier stages. In a stage without a barrier, each operator waits only for its
+    dependencies. Plans have the same waits.
 
     Without contention, a streamed schedule takes the makespan that `Schedule.simulate` predicts. In
     a staged schedule whose stages all have barriers, each stage takes the latency of its longest

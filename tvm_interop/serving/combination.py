@@ -87,10 +87,10 @@ def simulate_combined(
 ) -> ServingRun:
     """Simulate serving by TOP's rule (TPDS 2025, section IV) in native code.
 
-    The policy `search` follows the same rule. One combined block runs at a time. When it has ended,
-    the combined block with the largest share of blocks that have input runs next. Ties go to the
-    combined block whose input has waited longest, then to the lowest index. Its blocks without
-    input do not run.
+    By TOP's rule, one combined block runs at a time. When it has ended, the combined block with the
+    largest share of blocks that have input runs next. Ties go to the combined block whose input has
+    waited longest, then to the lowest index. Blocks without input do not run. The policy `search`
+    follows the same rule.
 
     Parameters
     ----------

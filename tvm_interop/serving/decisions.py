@@ -254,8 +254,8 @@ class Agents:
             raise InputError(f"the agents `{path}` cannot be read: {error}") from None
         if trained != tuple(num_blocks):
             raise InputError(
-                f"the agents `{path}` are for models of {trained} blocks, and these have "
-                f"{tuple(num_blocks)}; train agents for these models"
+                f"the agents in `{path}` are for models of {trained} blocks, but these models have "
+                f"{tuple(num_blocks)} blocks; train agents for these models"
             )
         return cls(Space(trained, interval, int(levels), shortest_s, longest_s), weights)
 

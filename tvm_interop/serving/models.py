@@ -148,8 +148,8 @@ class ServedModel:
             raise InputError(f"model `{self.name}` has no operators; there is nothing to serve")
         if 1 not in self.costs or not all(is_whole(b) and b > 0 for b in self.costs):
             raise InputError(
-                f"model `{self.name}` has costs for batches of {sorted(self.costs)}; give whole "
-                "numbers above 0, and 1 among them"
+                f"model `{self.name}` has costs for the batch sizes {sorted(self.costs)}; "
+                "batch sizes must be whole numbers above 0, and 1 must be among them"
             )
         for costs in self.costs.values():
             costs.check(self.graph, self.name)

@@ -68,10 +68,11 @@ class Load:
 class ServingProcess:
     """An environment like `decisions.Environment`, but a step begins where the previous one ended.
 
-    A step serves for a fixed time by its decision. Queues, requests between blocks and the running
-    combined block are kept from the previous step. The state is observed during the step: it holds
-    the queue lengths, and the blocks in which requests were. After some steps, a new episode begins
-    with empty queues. Otherwise queues would grow for ever under overload.
+    In each step, requests are served for a fixed time by the step's decision. Queues, requests
+    between blocks and the running combined block are kept from the previous step. The state is
+    observed during the step: it holds the queue lengths, and the blocks in which requests were.
+    After some steps, a new episode begins with empty queues. Otherwise queues would grow for ever
+    under overload.
 
     Attributes
     ----------
@@ -112,9 +113,9 @@ class ServingProcess:
             raise InputError(f"`reward` is {reward!r}; it must be `paper`, `throughput` or `mix`")
         if space.num_blocks != tuple(len(model.blocks) for model in programs.models):
             raise InputError(
-                f"`space` is for models of {space.num_blocks} blocks, and `programs` has models of "
-                f"{tuple(len(model.blocks) for model in programs.models)}; make the space of these "
-                "programs"
+                f"`space` is for models of {space.num_blocks} blocks, but `programs` has models of "
+                f"{tuple(len(model.blocks) for model in programs.models)} blocks; make a "
+                "`Space` for these models"
             )
         self.models = programs.models
         self.space = space

@@ -48,7 +48,7 @@ combinations from which the distribution is updated. `_SMOOTHING` is the weight 
 
 @register_policy("search")
 class Search(Policy):
-    """A policy that runs combined blocks by TOP's rule.
+    """A policy that runs combined blocks by TOP's rule (see `combination.simulate_combined`).
 
     Before the first request, the policy searches for the combination with the highest throughput.
 

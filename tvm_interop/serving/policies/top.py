@@ -24,7 +24,7 @@ from .sequential import Sequential
 
 @register_policy("top")
 class Top(Policy):
-    """Runs combined blocks by TOP's rule. Trained agents choose the blocks and dequeue intervals.
+    """Runs combined blocks by the rule of `search`. Trained agents choose blocks and intervals.
 
     The policy follows Lin et al., TPDS 36(2), 2025, Algorithm 1, from line 25 on. The policy
     begins with the decision of the agents for the state in which all queues are empty. The agents
@@ -231,7 +231,7 @@ def agents_for(agents: str | Path | Agents, models: Sequence[ServedModel]) -> Ag
         return Agents.load(agents, num_blocks)
     if agents.space.num_blocks != num_blocks:
         raise InputError(
-            f"the agents are for models of {agents.space.num_blocks} blocks, and these have "
-            f"{num_blocks}; train agents for these models"
+            f"the agents are for models of {agents.space.num_blocks} blocks, but these models have "
+            f"{num_blocks} blocks; train agents for these models"
         )
     return agents

@@ -56,7 +56,7 @@ class AnyModel(ABC):
         memory: Memory,
         batch_sizes: Sequence[int] = (),
     ) -> None:
-        """Create a model. The other parameters are the attributes of the same name.
+        """Create a model. Parameters that are not described here are attributes of the class.
 
         Parameters
         ----------

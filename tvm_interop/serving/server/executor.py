@@ -286,7 +286,8 @@ class Executor:
         with self._wake:
             left = [*self._arrived, *(ticket for job in self._ready for ticket in job.tickets)]
             self._arrived, self._ready = [], deque()
-            # Requests that wait for their next block are refused too, because it will not start.
+            # Requests that wait for their next block are refused too, because no block starts any
+            # more.
             half_done = [*self._ended, *self._dispatcher.half_done()]
             left += [
                 t
@@ -429,7 +430,7 @@ class Executor:
         ticket.outputs, ticket.error = None, error
         _tell(ticket)
 
-    # The following methods change the models.
+    # The methods below change which models are served.
 
     def _measure(self, model: AnyModel) -> None:
         warm_up(model)

@@ -130,7 +130,8 @@ def _admit(context: Any, asked: Access | None) -> None:
 async def _end(context: Any, error: Exception) -> None:
     """End a call with an error.
 
-    If the server is overloaded, the metadata tell gRPC's built-in retries how long to wait.
+    If the server is overloaded, the metadata of the call tell the client's gRPC library how long to
+    wait before it retries.
     """
     if isinstance(error, grpc.aio.AbortError):
         raise error

@@ -1,4 +1,4 @@
-"""The gRPC service `GRPCInferenceService` of the protocol.
+"""The gRPC service `GRPCInferenceService` of the Open Inference Protocol.
 
 The messages and stubs come from the package `tritonclient`, which clients use too. So this
 repository needs no generated code.
@@ -111,7 +111,7 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
     async def ModelStreamInfer(
         self, requests: AsyncIterator[Any], context: Any
     ) -> AsyncIterator[Any]:
-        """Serve the requests of a stream, one after the other."""
+        """Serve the requests of a gRPC stream, one after the other."""
         async for request in requests:
             try:
                 response = await self._infer(request, context)

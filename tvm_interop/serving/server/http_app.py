@@ -1,4 +1,4 @@
-"""The HTTP endpoints of the protocol, as an ASGI application."""
+"""The HTTP endpoints of the Open Inference Protocol, as an ASGI application."""
 
 from __future__ import annotations
 

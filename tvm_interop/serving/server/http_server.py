@@ -31,7 +31,8 @@ _LARGE_PIECE = 2**18
 def _connections(config: ServerConfig) -> type[H11Protocol]:
     """Create a class of connections that are closed if a client is too slow.
 
-    A client has `receive_timeout_s` to send a request. It may stop reading for `send_timeout_s`.
+    A client must send a request within `receive_timeout_s` seconds. It may stop reading an answer
+    for at most `send_timeout_s` seconds.
     """
 
     class Connection(H11Protocol):  # type: ignore[misc]

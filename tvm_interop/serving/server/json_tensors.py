@@ -96,8 +96,8 @@ def checked(name: str, datatype: str, dtype: np.dtype[Any], numbers: list[Any]) 
     InputError
         A number is out of the range of the type.
     """
-    # NumPy reports a number out of range in different ways. So integers are converted to 64 bits,
-    # and their range is checked here.
+    # If a number is out of range, NumPy versions react in different ways. So convert integers to 64
+    # bits, and check their range here.
     try:
         wide = np.array(numbers, {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))
     except (OverflowError, ValueError):

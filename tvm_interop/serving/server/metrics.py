@@ -19,8 +19,8 @@ _SECONDS = (
 class Metrics:
     """The metrics of a server.
 
-    Histograms are updated with each served request. Counts are read from the executor when
-    Prometheus asks for the metrics.
+    The histograms of times are updated with each served request. All counts are read from the
+    executor when Prometheus asks for the metrics.
     """
 
     def __init__(self) -> None:

@@ -75,7 +75,7 @@ class Model(AnyModel):
 
     @property
     def num_blocks(self) -> int:
-        """The number of blocks that the model is divided into; 1 if it runs as a whole."""
+        """The number of blocks that the model is divided into; 1 if the model is not divided."""
         return len(self._segments[0]) if self._segments else 1
 
     @property
@@ -153,7 +153,7 @@ class Model(AnyModel):
     def run(self, slot: int, tickets: Sequence[Ticket]) -> None:
         """Run instance `slot` once for all tickets, and set the outputs and times of each ticket.
 
-        If the tickets have fewer rows than the batch size, the last row is repeated.
+        If the requests have fewer rows than the batch size, their last row is repeated.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class Model(AnyModel):
             self._counts.count(rows, self._range.sizes[shape])
 
     def _rows(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, ...] | None:
-        """Size of the inputs in each dimension that has a range; None if no dimension has one."""
+        """The size of the inputs in each dimension that has a range of sizes; None without ranges."""
         if self._range is None:
             return None
         shapes = {i: inputs[port.name].shape for i, port in enumerate(self._shapes.inputs[0])}

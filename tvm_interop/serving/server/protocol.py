@@ -208,8 +208,8 @@ def array_from_values(
 def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
     """Return the priority and the timeout of a request.
 
-    The highest number is the highest priority, as policies expect; in the protocol, 1 is the
-    highest. The timeout is in microseconds, or None if the request has none.
+    In the result, the highest number is the highest priority, as policies expect. In the protocol,
+    1 is the highest priority. The timeout is in microseconds, or None if the request has none.
 
     Raises
     ------

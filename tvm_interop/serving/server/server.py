@@ -87,7 +87,7 @@ class Server:
         self._error: BaseException | None = None
         self._all_served = True
 
-    # The next method serves in the calling thread.
+    # The method `run` serves in the calling thread.
 
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT, then finish the accepted requests.
@@ -106,7 +106,7 @@ class Server:
         asyncio.run(self._main(signals=True))
         return 0 if self._all_served else 1
 
-    # The next methods serve in a background thread.
+    # The methods `start` and `stop` run the server in a background thread.
 
     def start(self, timeout_s: float = 300.0) -> Server:
         """Serve in a background thread. Return once the models are ready.

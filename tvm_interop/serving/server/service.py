@@ -1,4 +1,4 @@
-"""The calls of the protocol as plain Python functions, which HTTP and gRPC share."""
+"""The calls of the Open Inference Protocol as plain Python functions, which HTTP and gRPC share."""
 
 from __future__ import annotations
 

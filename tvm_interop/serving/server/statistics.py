@@ -14,7 +14,7 @@ from ...errors import CancelledError, DeadlineError, OverloadedError
 from .ticket import Ticket
 
 _RECENT = 16
-"""The number of latest runs from which the latency of the next run is predicted."""
+"""The number of recent runs from which the latency of the next run is predicted."""
 
 
 class _Duration:

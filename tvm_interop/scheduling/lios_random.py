@@ -37,7 +37,8 @@ def lios_rand2(
     """LIOS-Rand2: repeatedly, the longest ready operator goes to a random stream.
 
     LIOS-Rand2 is an ablation from section V, RQ3 of the LIOS paper, for comparison only.
-    `lios_rand1` explains the parameters and the complexity. Ties between operators are broken as in `lios`.
+    `lios_rand1` explains the parameters and the complexity. Ties between operators are
+    broken as in `lios`.
     """
     return list_schedule("lios-rand2", native.lios_rand2, graph, latency, streams, _checked(seed))
 

@@ -213,7 +213,7 @@ class Model(AnyModel):
             self._counts.count(rows, self._range.sizes[shape])
 
     def _rows(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, ...] | None:
-        """The size of the inputs in each dimension that has a range of sizes; None without ranges."""
+        """The inputs' size in each dimension that has a range of sizes; None without ranges."""
         if self._range is None:
             return None
         shapes = {i: inputs[port.name].shape for i, port in enumerate(self._shapes.inputs[0])}

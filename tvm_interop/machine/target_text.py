@@ -59,6 +59,6 @@ def _option(target: str, word: str) -> tuple[str, Any]:
     if name in _TEXTS:
         return name, value
     raise DeviceError(
-        f"target `{target}` has an unknown option `-{name}`; the options are "
+        f"target `{target}`: `-{name}` has no meaning here; the options are "
         + ", ".join(f"-{known}" for known in (*_TEXTS, *_LISTS, *_INTEGERS))
     )

@@ -47,7 +47,7 @@ class Load:
         if self.kind not in LOADS:
             raise InputError(f"`kind` is {self.kind!r}; it must be one of {', '.join(LOADS)}")
         if (self.kind == "trace") != (self.trace is not None):
-            raise InputError("`trace` and the kind `trace` belong together; give both, or neither")
+            raise InputError("give `trace` together with the kind `trace`, or give neither of them")
 
     def arrivals(self, seconds: float, seed: int) -> Arrivals:
         """Return the requests that arrive within `seconds`, drawn with `seed`."""

@@ -141,7 +141,7 @@ class LearnedLatency(LatencyModel):
         )
 
     def observe_records(self, records: Iterable[Record], workloads: Mapping[str, Workload]) -> None:
-        """Learn from the records of a database, of any models, that `samples_of` can use."""
+        """Learn from the records of a database, of any model, that `samples_of` can use."""
         self._learn(samples_of(records, workloads, self._setting))
 
     def _learn(self, found: Sequence[Samples]) -> None:

@@ -211,9 +211,10 @@ def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
 def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
     """The fraction of a multiprocessor's threads, registers or shared memory that one block takes.
 
-    The result is the largest of the three fractions. The fractions are computed from the resources
-    that are allocated to the block, which may be more than the block asks for. The result is above
-    1 if the kernel cannot be launched because one of these resources does not suffice.
+    The result is the largest of three fractions: of threads, of registers and of shared memory.
+    They are computed from the resources that are allocated to the block, which may be more than the
+    block asks for. The result is above 1 if the kernel cannot be launched because one of these
+    resources does not suffice.
 
     Raises
     ------

@@ -140,9 +140,9 @@ class ActiveSearch:
        and the stages of schedules that are nearly as good as the first schedule.
     3. Learn from the measurements.
 
-    In this way, the search first measures the stages that could change the best schedule. This
-    principle is called optimism in the face of uncertainty. If an optimistic latency was too small,
-    the measurement corrects it.
+    With optimistic latencies, the search first measures the stages that could change the best
+    schedule. This principle is called optimism in the face of uncertainty. If an optimistic latency
+    was too small, the measurement corrects it.
 
     The search ends when all stages of the best optimistic schedule are measured, or when three
     rounds together have made the schedule faster by less than 1%. It also ends when a budget is

@@ -105,7 +105,7 @@ class FewMeasured(LatencyModel):
         self._keys = device.keys(self._alone)
 
     def learn_from(self, records: Sequence[Record], workloads: Mapping[str, Workload]) -> None:
-        """Learn from the records of a database, of any models, that `samples_of` can use."""
+        """Learn from the records of a database, of any model, that `samples_of` can use."""
         own = set(self._keys)
         self._records = records, workloads
         self.operators.observe_records([r for r in records if r.key not in own], workloads)

@@ -78,7 +78,7 @@ class Allowance:
 
         Parameters
         ----------
-        part: the fraction to take, from 0 to 1.
+        part: the fraction of this allowance to take, from 0 to 1.
         """
         shared = Allowance(0, None)
         shared._whole = self

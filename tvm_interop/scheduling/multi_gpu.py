@@ -62,7 +62,9 @@ several schedulers here. If the resulting schedule is not optimal but nearly as 
 schedule, `ios` runs again with the default; see `_CLOSE`.
 """
 _CLOSE = 1.25
-"""`ios` runs again with more transitions if its makespan is below this multiple of the best one."""
+"""`ios` runs again with more transitions if its makespan is below this multiple of the best
+makespan.
+"""
 
 
 @register_scheduler("multi-gpu")

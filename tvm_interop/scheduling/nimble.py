@@ -40,11 +40,11 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
         model, it is the number of its operators. Operators that then share a stream run in the
         order of their earliest start, with ties in topological order.
 
-    `stats` holds the numbers of edges of E' (`reduced_edges`), edges of M (`matching`), chains,
-    waits and streams.
+    `stats` holds the numbers of edges of the minimum equivalent graph (`reduced_edges`), edges of
+    the matching (`matching`), chains, waits and streams.
 
-    Complexity: O(edges * n / 64) to find E', and O(n^2 / 64) for each phase of a matching. There
-        are few phases.
+    Complexity: O(edges * n / 64) to find the minimum equivalent graph, and O(n^2 / 64) for each
+        phase of a matching. There are few phases.
     """
     check_streams(streams)
     started = time.perf_counter()

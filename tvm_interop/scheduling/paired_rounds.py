@@ -62,17 +62,17 @@ _FIRST_ROUNDS = 6
 """Number of rounds before the first check for an early stop. By the rule of `_rounds_needed`, a
 comparison that is not stopped early takes at least 12 rounds."""
 _FIRST_DEAR_ROUNDS = 3
-"""If the first rounds, as many as this number, have already taken `_CHEAP_US`, then `ends` is
-called after each further round up to `_FIRST_ROUNDS`. The needed number of rounds is not estimated
-from so few rounds.
+"""A number of rounds. If this many rounds have already taken `_CHEAP_US`, then `ends` is called
+after each further round until there are `_FIRST_ROUNDS` rounds. The needed number of rounds is not
+estimated from so few rounds.
 """
 _CHEAP_US = 2e6
 """Microseconds that all rounds together may take while a gain is not ruled out. After this time, a
 gain is ruled out more easily, and then the rounds end (`may_gain`).
 """
 _DEAR_LEVEL = 0.2
-"""Significance level of the test that a gain is ruled out (`may_gain`), once the rounds have taken
-`_CHEAP_US`. This test ends the rounds.
+"""Significance level at which `may_gain` rules out a gain, once all rounds together have taken
+`_CHEAP_US`. The rounds end when a gain is ruled out.
 """
 _DEAR_GROWTH = 1.4
 """Factor by which the number of rounds grows from one check for an early stop to the next, once the

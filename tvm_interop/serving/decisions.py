@@ -85,7 +85,7 @@ class Space:
         return self.num_models * max(1, self.levels) + blocks * (blocks - 1) // 2
 
     def features(self, actions: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-        """Return features of actions: (..., size) to (..., num_features).
+        """Return the features of actions: (..., num_features) from actions (..., size).
 
         Actions that stand for the same decision have the same features. The first features are the
         interval of each model, one-hot encoded if `levels` is above 0. The other features say for
@@ -103,7 +103,7 @@ class Space:
         return np.concatenate([x, together], axis=-1).astype(np.float32)
 
     def canonical(self, actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a canonical action for each action: (..., size) to (..., size).
+        """Return the canonical actions of actions; both arrays have the shape (..., size).
 
         All actions that stand for the same decision have the same canonical action. If `levels` is
         above 0, the number of an interval becomes the middle of its level. All blocks of a combined
@@ -260,7 +260,7 @@ class Agents:
         return cls(Space(trained, interval, int(levels), shortest_s, longest_s), weights)
 
     def act(self, state: Floats) -> Floats:
-        """Return the action for a state: (state_size,) to (size,).
+        """Return the agents' action, shape (size,), for a state of shape (state_size,).
 
         Each agent's network has ReLU hidden layers and a sigmoid output.
         """

@@ -138,7 +138,7 @@ class Actors(nn.Module):  # type: ignore[misc]
         self.net = Stacked(len(sizes), [state_size, *hidden, max(sizes)])
 
     def forward(self, states: Any) -> Any:
-        """Return the actions for states: (rows, state_size) to (rows, size of an action)."""
+        """Return the actions, shape (rows, size of an action), for states (rows, state_size)."""
         return torch.sigmoid(self.logits(states))
 
     def logits(self, states: Any) -> Any:

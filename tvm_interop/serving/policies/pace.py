@@ -39,9 +39,9 @@ class Pace:
         self._closed = threading.Event()
 
     def step(self) -> None:
-        """Sleep if the thread has worked for a millisecond or more since its last rest.
+        """Sleep if the thread has worked for a millisecond or more since it last slept.
 
-        The background thread must call this method often, because it can rest only in this method.
+        The background thread must call this method often, because it can sleep only in this method.
 
         Raises
         ------

@@ -144,10 +144,10 @@ class Search(Policy):
         self._intervals = list(interval_us)
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """Admit a request if its model's interval has passed, or start the fullest combined block.
+        """Admit a request whose model's dequeue interval has passed, or start a combined block.
 
-        The fullest combined block has the largest share of blocks with input. A combined block
-        starts only while fewer than `in_flight` combined blocks run.
+        The combined block with the largest share of blocks with input starts, and only while fewer
+        than `in_flight` combined blocks run.
         """
         due_us = math.inf
         for model, queue in enumerate(view.queues):

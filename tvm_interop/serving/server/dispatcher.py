@@ -26,10 +26,9 @@ from .ticket import Ticket
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _PROBE = 16
-"""Of the requests that are expected to miss their deadline, one in `_PROBE` runs nevertheless.
-
-The other requests of this kind are refused. The expectation comes from the latencies of recent
-runs. If they were unusually slow, only another run can correct the expectation.
+"""One in `_PROBE` of the requests that are expected to miss their deadline runs nevertheless. The
+others are refused. The expectation comes from the latencies of recent runs. If they were unusually
+slow, only another run can correct the expectation.
 """
 
 

@@ -215,7 +215,7 @@ class Executor:
         priority: int = 0,
         timeout_us: float | None = None,
     ) -> list[np.ndarray]:
-        """Serve one request and return its outputs. Raises as `submit`, or if the run fails."""
+        """Serve one request; return its outputs. Raises errors of `submit` and of a failed run."""
         waiter = Waiter()
         self.submit(model, inputs, waiter, priority=priority, timeout_us=timeout_us)
         return waiter.outputs()

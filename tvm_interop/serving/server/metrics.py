@@ -36,7 +36,8 @@ class Metrics:
                 ("run", "Time that the runs took, with copies of inputs and outputs."),
             )
         )  # fmt: skip
-        self._of_model: dict[str, tuple[Any, Any]] = {}  # A cache, because `labels` is slow.
+        # A cache, because the method `labels` of a metric is slow.
+        self._of_model: dict[str, tuple[Any, Any]] = {}
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 

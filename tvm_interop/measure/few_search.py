@@ -1,8 +1,8 @@
 """Runs any scheduler with few measurements, because the latencies of most stages are predicted.
 
-The module `active.py` does the same for IOS only, and finds the stages that decide which schedule
-of IOS is best. In this module, a scheduler may be any function. The scheduler is called repeatedly,
-and the stages that it chooses are measured.
+The module `active.py` also finds schedules with few measurements, but for IOS only. It finds the
+stages that decide which schedule of IOS is best. In this module, a scheduler may be any function.
+The scheduler is called repeatedly, and the stages that it chooses are measured.
 """
 
 from __future__ import annotations

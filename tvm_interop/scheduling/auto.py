@@ -350,8 +350,7 @@ def _judge(
     if not finals:
         return _Verdict("sequential")
     if evaluate is None:
-        # Among equal candidates, `min` returns the first one, and `finals` is in the order of
-        # candidates.
+        # On a tie, the first candidate wins: `finals` keeps the order of the candidates.
         best = min(["sequential", *finals], key=lambda name: entered.candidates[name].predicted_us)
         return _Verdict(best)
     finals = [name for name in finals if entered.promises_gain(name)]

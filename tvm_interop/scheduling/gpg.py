@@ -120,7 +120,7 @@ def gpg_scored(
     ----------
     weights, streams: as for `gpg`.
     priced: number of endings per state whose latency is asked for: those with the lowest scores.
-        The latency of the stage replaces its estimate. If 0, the model is not asked.
+        The latency of the stage replaces its estimate. If 0, the latency model is not asked.
     width: number of states that the beam search keeps at the same time. It keeps those with the
         lowest sum of the latency of the stages so far and the estimate for the remaining operators.
 

@@ -53,8 +53,8 @@ def ios(
         `paper` searches only endings whose groups have a single root each. The authors' code
         enumerates these endings, and Table 1 of the paper counts them.
     streams: number of streams onto which the groups of a stage are packed, longest group first by
-        `latency.op`. The model is asked for the packed stage. None gives each group its
-        own stream.
+        `latency.op`. The latency model is asked for the latency of the packed stage. None gives
+        each group its own stream.
     max_transitions: largest number of transitions that the search keeps, at 8 bytes each. A
         transition is a state and one of its endings. In all, the search needs a few times as much
         memory as these transitions. The transitions are divided among the blocks. A block that
@@ -70,11 +70,11 @@ def ios(
         between operators that can start early and operators that start late. `stats["parts_cut"]`
         counts the cuts. The schedule is then optimal between the cuts. In all measurements so far,
         beams were better and faster.
-    bounds: whether lower bounds of stage latencies are used. If they are used, the model is not
-        asked for stages that no optimal schedule needs. The bound of a stage is the latency of its
-        longest group. The latency of a group is the sum of the latencies that its operators have
-        when they run alone. The schedule is the same as without bounds, as long as no latency is
-        below its bound. `stats["below_bound"]` counts latencies below their bound, and the log
+    bounds: whether lower bounds of stage latencies are used. If they are used, the latency model is
+        not asked for stages that no optimal schedule needs. The bound of a stage is the latency of
+        its longest group. The latency of a group is the sum of the latencies that its operators
+        have when they run alone. The schedule is the same as without bounds, as long as no latency
+        is below its bound. `stats["below_bound"]` counts latencies below their bound, and the log
         reports them. All bounds are then multiplied by the lowest ratio of a latency to its bound,
         and the search goes on. If bounds are not used, one call asks for the latency of every
         stage.
@@ -118,18 +118,18 @@ def ios(
     no window gets faster.
 
     If the latency model is costly to ask (`is_costly`), beams (see "Large blocks") use estimated
-    latencies. The model is then asked only for the stages that the beams choose. A stage that gets
-    no latency, for example because a time budget refused it, is never part of the result.
+    latencies. The latency model is then asked only for the stages that the beams choose. A stage
+    that gets no latency, for example because a time budget refused it, is never part of the result.
 
     `stats` counts blocks, blocks_left (large blocks), parts_cut (cuts of large blocks) and
-    stages_priced (stages that the model was asked for). For the blocks that were searched
+    stages_priced (stages that the latency model was asked for). For the blocks that were searched
     completely, `stats` counts nonempty states, transitions, distinct stages, stages_spared
-    (distinct stages that the model was not asked for) and schedules (possible sequences of stages;
-    inf past the range of a double). It also holds below_bound, and bound_scale, the factor by which
-    the bounds were multiplied, or 0 if bounds were not used. `lower_bound_us` is a lower bound of
-    the makespan, if no latency is below its bound. However long a search takes, the makespan does
-    not fall below this bound. `optimal` says whether all blocks were searched completely and no
-    border has a cost.
+    (distinct stages that the latency model was not asked for) and schedules (possible sequences of
+    stages; inf past the range of a double). It also holds below_bound, and bound_scale, the factor
+    by which the bounds were multiplied, or 0 if bounds were not used. `lower_bound_us` is a lower
+    bound of the makespan, if no latency is below its bound. However long a search takes, the
+    makespan does not fall below this bound. `optimal` says whether all blocks were searched
+    completely and no border has a cost.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """

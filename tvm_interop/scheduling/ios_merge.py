@@ -45,8 +45,8 @@ def ios_both(
     one operator, the stage may be able to run as one merged operator (`latency.mergeable`). Such a
     stage has two latencies: the latency of its operators side by side, and the latency of the
     merged operator (`latency.merges`). The search uses the lower one. On a tie, the operators run
-    side by side. The model is asked for all such stages, because the lower bounds of `ios` do not
-    hold for merged operators.
+    side by side. The latency model is asked for all such stages, because the lower bounds of `ios`
+    do not hold for merged operators.
 
     A merged operator may add the terms of a sum in another order than the operators that it
     replaces. So the outputs of the model are close to the outputs with other schedules, but not
@@ -101,8 +101,8 @@ def ios_merge(
 
     `ios-merge` works like `ios-both`, except that operators that are not merged run in order on one
     stream. The latency of a stage of such operators is the sum of the latencies that they have when
-    they run alone. So the model is asked only for single operators and merged operators. Only the
-    parts of a divided operator run side by side.
+    they run alone. So the latency model is asked only for single operators and merged operators.
+    Only the parts of a divided operator run side by side.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class Bounds:
 
 
 class StagePrices:
-    """The latencies of a graph's stages. The model is asked at most once for each stage.
+    """The latencies of a graph's stages. The latency model is asked at most once for each stage.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class StagePrices:
     stage_us: fixed cost of every stage in microseconds (see `LatencyModel`).
     scale: factor by which the bounds were multiplied; 0 without bounds.
     below_bound: number of latencies that were below their bound.
-    asking_us: microseconds that the model took to answer.
+    asking_us: microseconds that the latency model took to answer.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class StagePrices:
         bounds: Bounds | None,
         merges: bool,
     ) -> None:
-        """Ask the model for the latency of each operator when it runs alone.
+        """Ask the latency model for the latency of each operator when it runs alone.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class StagePrices:
 
     @property
     def are_costly(self) -> bool:
-        """Whether asking the model takes long, for example because it measures."""
+        """Whether asking the latency model takes long, for example because it measures."""
         return self._model.is_costly
 
     @property
@@ -140,11 +140,11 @@ class StagePrices:
 
     @property
     def num_asked(self) -> int:
-        """The number of stages for which the model was asked."""
+        """The number of stages for which the latency model was asked."""
         return self._asked
 
     def ask(self, stages: StageBatch) -> Floats:
-        """Ask the model, in one call, for the latencies of stages packed onto their streams.
+        """Ask the latency model, in one call, for the latencies of stages packed onto streams.
 
         A latency is in microseconds. It is inf for a stage that a time budget refused, and such a
         stage is never chosen.
@@ -208,7 +208,7 @@ class StagePrices:
         return us
 
     def write(self, stages: StageBatch, us: Floats) -> None:
-        """Store latencies that the model gave, in microseconds."""
+        """Store latencies that the latency model gave, in microseconds."""
         native.stage_book_write(self._book, stages.to_bytes(), self._weights, us.tobytes())
 
     def values(self, search: Any) -> bytes:
@@ -240,11 +240,11 @@ class StagePrices:
     def _bounded(self, search: Any, stages: StageBatch, bounds: Bounds) -> bytes:
         """The latency of each stage of a search, or a lower bound where no latency is needed.
 
-        The latencies of single operators are known. The model is first asked for the stages that
-        can be merged, because the bounds do not hold for merged operators. Then the search runs in
-        rounds. Each round finds the best schedule with the latencies and lower bounds known so far,
-        and asks the model for those stages of this schedule whose latencies are unknown. The rounds
-        end when all latencies of the best schedule are known.
+        The latencies of single operators are known. The latency model is first asked for the stages
+        that can be merged, because the bounds do not hold for merged operators. Then the search
+        runs in rounds. Each round finds the best schedule with the latencies and lower bounds known
+        so far, and asks the latency model for those stages of this schedule whose latencies are
+        unknown. The rounds end when all latencies of the best schedule are known.
         """
         pricing = native.ios_pricing_make(search, self._book)
         native.ios_pricing_bounds(
@@ -284,7 +284,8 @@ class StagePrices:
         num_groups = np.diff(stages.stage_ends, prepend=0)
         sets = self._set_of[stages.ops]
         lowest, highest = (f.reduceat(sets, op_ends - num_ops) for f in (np.minimum, np.maximum))
-        # Operators that depend on each other share a group, and cannot be merged.
+        # Operators that depend on each other share a group and cannot be merged. So each group of a
+        # mergeable stage must hold one operator.
         return np.flatnonzero(
             (num_ops > 1) & (num_ops == num_groups) & (lowest == highest) & (lowest >= 0)
         )

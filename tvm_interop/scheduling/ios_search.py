@@ -184,9 +184,10 @@ def _across_borders(
 ) -> tuple[list[Stage], float]:
     """Join stages across the borders of blocks where that is faster.
 
-    All operators before a border run before all operators after it. A stage across a border is
-    therefore a single group. Such a stage saves the fixed cost of one stage, and nothing else. The
-    function returns the stages and their total latency in microseconds.
+    At a border between two blocks, all operators before it run before all operators after it. A
+    stage across a border is therefore a single group. Such a stage saves the fixed cost of one
+    stage, and nothing else. The function returns the stages and their total latency in
+    microseconds.
     """
     whole = LargeBlock(graph, graph.topological_order(), prices, limits)
     whole.offer(StageBatch.from_stages([stage.groups for stage in stages]))

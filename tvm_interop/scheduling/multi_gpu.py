@@ -40,21 +40,22 @@ from .sequential import sequential
 _STARTS = 2
 """Annealing refines this many of the best schedules over several GPUs."""
 _ROUNDS = 2
-"""Number of rounds of refinement for each schedule. Before each round, the model is asked for
-latencies of more windows of the current schedule."""
+"""Number of rounds of refinement for each schedule. Before each round, the latency model is asked
+for latencies of more windows of the current schedule.
+"""
 _TRIALS_AN_OP = 600
 """Number of changes that a round tries, divided by the number of operators in the graph."""
 _NEIGHBOURS = 12
-"""Each operator is paired with this many operators that start next after it. The model is asked for
-the latency of each pair side by side.
+"""Each operator is paired with this many operators that start next after it. The latency model is
+asked for the latency of each pair side by side.
 """
 _PRICING_SHARE = 0.5
-"""Share of a round's time for asking the model for the latencies of windows. Annealing gets the
-rest.
+"""Share of a round's time for asking the latency model for the latencies of windows. Annealing gets
+the rest.
 """
 _IOS_SHARE = 0.25
-"""Share of the time budget for asking the model for the latencies of stages of `ios`. Annealing
-gets the rest.
+"""Share of the time budget for asking the latency model for the latencies of stages of `ios`.
+Annealing gets the rest.
 """
 _MAX_TRANSITIONS = 1_000_000
 """Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
@@ -101,8 +102,8 @@ def multi_gpu(
     ----------
     gpus, window, intra: as in `hios-lp`.
     time_budget_s: seconds for annealing, and for the latencies that annealing and `ios` ask for.
-        Annealing puts operators side by side only if the model has given their latency together
-        within this time. The latencies for the schedules of step 1 take extra time.
+        Annealing puts operators side by side only if the latency model has given their latency
+        together within this time. The latencies for the schedules of step 1 take extra time.
     streams: number of streams in the schedules of step 2; None for no limit.
     seed: seed of the random changes.
 

@@ -16,7 +16,7 @@ from .schedules import Schedule
 
 @register_scheduler("nimble")
 def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = None) -> Schedule:
-    """Nimble: all independent operators may run at once, with the fewest waits, then streams.
+    """Nimble: full parallelism with the fewest waits, and with as few streams as these allow.
 
     Kwon et al., "Nimble: Lightweight and Parallel GPU Task Scheduling for Deep Learning", NeurIPS
     2020, section 4.2. A maximum matching M of the minimum equivalent graph E' joins the operators
@@ -34,11 +34,11 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
     Parameters
     ----------
     streams: number of streams; None for as many as the matchings find. If they find more than
-        `streams`, whole streams are combined. The streams are placed one by one, the longest first.
-        Each is put onto the new stream with the shortest total length so far; ties go to the lowest
-        stream. The length of a stream is the sum of its operators' latencies. Without a latency
-        model, it is the number of its operators. Operators that then share a stream run in the
-        order of their earliest start, with ties in topological order.
+        `streams`, streams are combined, without splitting a stream. The streams are placed one by
+        one, the longest first. Each is put onto the new stream with the shortest total length so
+        far; ties go to the lowest stream. The length of a stream is the sum of its operators'
+        latencies. Without a latency model, it is the number of its operators. Operators that then
+        share a stream run in the order of their earliest start, with ties in topological order.
 
     `stats` holds the numbers of edges of the minimum equivalent graph (`reduced_edges`), edges of
     the matching (`matching`), chains, waits and streams.

@@ -26,7 +26,7 @@ from .options import check_counts, required_latency, us_since
 from .schedules import Schedule
 
 _UNASKED = math.inf
-"""Stands for the latency of a stage that the model had no time to measure."""
+"""Stands for the latency of a stage that the latency model had no time to measure."""
 
 Intra = Literal["windows", "none"]
 GpuStages = Sequence[Sequence[Sequence[int]]]
@@ -48,7 +48,7 @@ def check_gpu_options(gpus: int, window: int, intra: str) -> None:
 
 @dataclass
 class GpuPrices:
-    """The latencies of a graph's operators, copies and stages. The model is asked once for each.
+    """The latencies of a graph's operators, copies and stages, each asked for only once.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class GpuPrices:
     def costs(self, gpus: int) -> tuple[Any, bytes, bytes]:
         """The first arguments of the native schedulers: the graph, `op_us` and `edge_us`.
 
-        If there is only one GPU, `edge_us` is 0, and the model is not asked for copies.
+        If there is only one GPU, `edge_us` is 0, and the latency model is not asked for copies.
         """
         edge_us = np.zeros(self.graph.num_edges) if gpus == 1 else self.edge_us
         return self.graph.native, self.op_us.tobytes(), edge_us.tobytes()
@@ -102,7 +102,7 @@ class GpuPrices:
 
         Returns
         -------
-        The number of stages that got no latency, for example because the time was over.
+        The number of stages that got no latency, for example because the time budget was spent.
 
         Raises
         ------

@@ -53,10 +53,11 @@ def opara(
         count as alike, and launch in the order in which they become ready.
     streams: number of streams; None for as many as the algorithm opens. `compile` for a GPU passes
         None unless its own option `streams` is set. If the algorithm opens more than `streams`,
-        whole streams are combined. The streams are placed one by one, the longest first. Each is
-        put onto the new stream with the shortest total length so far; ties go to the lowest stream.
-        The length of a stream is the sum of its operators' latencies. Without a latency model, it
-        is the number of its operators. Operators that then share a stream run in launch order.
+        streams are combined, without splitting a stream. The streams are placed one by one, the
+        longest first. Each is put onto the new stream with the shortest total length so far; ties
+        go to the lowest stream. The length of a stream is the sum of its operators' latencies.
+        Without a latency model, it is the number of its operators. Operators that then share a
+        stream run in launch order.
     flops_per_byte: arithmetic intensity in floating-point operations per byte. An operator of lower
         intensity counts as memory-bound unless its traits say otherwise.
 

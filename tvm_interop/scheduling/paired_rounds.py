@@ -42,8 +42,9 @@ schedule that is not faster."""
 _EARLY_LEVEL = 0.0005
 """Significance level of each test that may end the rounds early."""
 _FIRST_EARLY_TEST = 24
-"""Number of rounds before the first test that may end the rounds early. For each further test, the
-number of rounds doubles."""
+"""Number of rounds before the first test that may end the rounds early. Each further test comes
+after twice as many rounds as the test before.
+"""
 LEAST_GAIN = 0.01
 """Share by which a schedule must be faster to pass the test. Smaller differences say nothing: even
 two copies of one program can differ by this share, because their tensors have different

@@ -156,8 +156,8 @@ DIFFERENCES: Mapping[str, str] = {
     "rule": "the latency in the paper's reward ignores requests that wait in a queue; our reward "
     "is the throughput alone",
     "barriers": "a barrier after each stage costs more time than the stages save",
-    "step_s": "a step takes the time of 250 requests, because longer steps do not change the rate; "
-    "in the paper it takes 10 s",
+    "step_s": "a step takes the time of 250 requests, because longer steps do not change the "
+    "throughput; in the paper it takes 10 s",
     "episode": "shorter episodes, so that training starts from empty queues more often",
     "threshold": "clients that wait for answers keep queues short, so the variance never reaches "
     "the paper's threshold of 2e5; our agents decide at each check",
@@ -271,9 +271,9 @@ class TopTraining:
     def estimate_s(self, steps: int = 20) -> float:
         """Estimate the seconds of the whole training from the time of a few steps.
 
-        The steps belong to a separate training, which is not kept. Its GPG has random
-        weights, so combined blocks take as long to schedule as at the beginning of the real
-        training.
+        The timed steps belong to a separate training, which is not kept. The GPG in this training
+        has random weights, so combined blocks take as long to schedule as at the beginning of the
+        real training.
         """
         config = self.config
         gpg = GpgTraining(self._tasks(), replace(config.gpg, steps=steps))

@@ -296,7 +296,7 @@ class _Score:
         return self._in_mix(run)
 
     def served_by(self, policy: Policy) -> float:
-        """Return the simulated throughput of a policy, in the mix of the expected rates."""
+        """Return the simulated throughput of a policy, counted as for a combination."""
         programs = self._programs
         run = simulate_serving(
             programs.models, self._arrivals, policy, programs.device, self._seconds,

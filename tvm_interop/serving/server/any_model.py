@@ -15,7 +15,7 @@ from .tensors import TensorSpec, check_names_and_types
 from .ticket import Ticket
 
 VERSION = "1"
-"""The version of every model. A name has only one version."""
+"""The version of every model. The server has only one version of each model."""
 
 
 @dataclass(frozen=True)

@@ -314,7 +314,7 @@ class Dispatcher:
             self._view.between[index][block].remove(request)
             jobs.append(Job(self._next_job, self.models[index], request.slot, [request], block))
         if not jobs:
-            raise InputError("the policy starts a combined block without a request; give one")
+            raise InputError("the policy starts a combined block without a request; give it one")
         self._view.running[self._next_job] = Running(start, self._view.now_us)
         self._ended[self._next_job] = []
         self._next_job += 1

@@ -79,20 +79,17 @@ good."""
 _CHOOSING_S, _CONFIRMING_S = 2.0, 12.0
 """Approximate limits in seconds: for the runs that choose a schedule, and for the runs that confirm
 it. A time budget above the default raises both in proportion. Within the limits, a large network
-runs less often, so on a noisy machine, `auto` overlooks more gains of large networks.
-"""
+runs less often, so on a noisy machine, `auto` overlooks more gains of large networks."""
 _LEAST_CHOOSING, _LEAST_CONFIRMING = 6, 24
 """Numbers of rounds for choosing a schedule and for confirming it that are run even if they take
-longer than the limits `_CHOOSING_S` and `_CONFIRMING_S`.
-"""
+longer than the limits `_CHOOSING_S` and `_CONFIRMING_S`."""
 _USUAL_BUDGET_S = 60.0
 _ALIKE = 0.02
 """Finalists whose times differ by at most this share count as equally good. No more rounds are
 spent on finding the better one."""
 _SURE = 0.005
 """Significance level of the test that finalists are equally good. The test is repeated as rounds
-are added, and each repetition may err. So the level is stricter than for a single test.
-"""
+are added, and each repetition may err. So the level is stricter than for a single test."""
 _MAX_TRANSITIONS = 1_000_000
 """Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
 several schedulers here."""
@@ -118,21 +115,24 @@ def auto(
 
     1. The candidates are the schedules that these schedulers make: `sequential`, `greedy`, `lios`,
        `lios+`, `nimble`, `opara` and `ios`. `Schedule.simulate` predicts the makespan of each
-       candidate from `latency`. Of candidates with the same streams and launch order, only the
-       first is kept.
+       candidate from `latency`. If candidates have the same streams and launch order,
+       only the first one is kept.
+
     2. Local search refines the best staged candidate and the best streamed candidate. The search
        moves operators between streams or stages, splits stages and joins stages. The refined
        schedules become candidates too.
+
     3. The finalists are `sequential`, the best staged candidate, the best streamed candidate, and
-       the best of the others. Predictions of staged and streamed schedules cannot be compared,
+       the best of the remaining candidates. Predictions of staged and streamed schedules cannot be compared,
        because only the latency of a stage includes contention between operators. `evaluate`
-       runs the finalists against each other, and the fastest is chosen. Each round runs
+       runs the finalists against each other, and the fastest one is chosen. Each round runs
        `sequential` twice, which shows how noisy the machine is.
        A finalist runs only if it is predicted to be 1% faster than `sequential`. A streamed
        schedule must be faster by a second prediction too (`Candidates.promises_gain`). In that
        prediction, each part of a divided operator takes as long as in `baseline`, where it runs
        beside the operator's other parts. Without `evaluate`, the finalist with the shortest
        predicted makespan wins.
+
     4. The fastest of several measured schedules is partly the fastest by chance. So `evaluate` runs
        the chosen schedule again, against `sequential` only. The chosen schedule wins if it is
        faster by more than 1% in these new rounds, at a significance level of 5% (`paired_rounds`).

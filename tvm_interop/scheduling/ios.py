@@ -104,20 +104,23 @@ def ios(
     the fixed cost is above 0, short runs of stages across the borders (windows) are searched again
     after the blocks.
 
-    Large blocks. For a block that is too large, the search keeps the fastest sequence of stages
-    known. At first that is one operator per stage, or the stages of `greedy` if they are faster.
-    Beams then look for faster sequences. A beam builds many sequences at once, stage by stage, from
-    the start or from the end of the block. Of the sequences with the same number of operators, the
-    first beam keeps the best one, and the next beams keep the best 2, 4, ... sequences. Sequences
-    are ranked by their latency so far plus an estimate for the remaining operators. The estimate is
-    the longer of two times. The first is the longest path through these operators. The second is
-    their total latency divided by the parallelism of the best sequence known. A sequence that
-    cannot become faster than the best sequence known is dropped. After the beams, the search takes
-    windows: runs of neighbouring stages. For each window, it finds the fastest stages for the
-    window's operators. The search repeats this step with other borders and with wider windows until
-    no window gets faster.
+    Large blocks. If a block is too large for a complete search, the search keeps the fastest
+    sequence of stages that it has found. It begins with one operator per stage, or with the stages
+    of `greedy` if they are faster. Then beams, and after them windows, look for faster sequences.
 
-    If the latency model is costly to ask (`is_costly`), beams (see "Large blocks") use estimated
+    Beams. A beam search builds many sequences of stages at once, stage by stage, from the start or
+    from the end of the block. It compares sequences with the same number of operators. The first
+    beam keeps the best one of them, and the next beams keep the best 2, 4, ... sequences. Sequences
+    are ranked by their latency so far plus an estimate for the remaining operators. The estimate is
+    the longer of two times. The first time is the longest path through the remaining operators. The
+    second is their total latency divided by the parallelism of the best sequence known. A sequence
+    that cannot become faster than the best sequence known is dropped.
+
+    Windows. A window is a run of neighbouring stages of the best sequence known. For each window,
+    the search finds the fastest stages for the operators of the window. It repeats this with other
+    borders and with wider windows until no window gets faster.
+
+    If the latency model is costly to ask (`is_costly`), beams (see "Beams") use estimated
     latencies. The latency model is then asked only for the stages that the beams choose. A stage
     that gets no latency, for example because a time budget refused it, is never part of the result.
 

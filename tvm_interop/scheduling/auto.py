@@ -123,10 +123,10 @@ def auto(
        schedules become candidates too.
 
     3. The finalists are `sequential`, the best staged candidate, the best streamed candidate, and
-       the best of the remaining candidates. Predictions of staged and streamed schedules cannot be compared,
-       because only the latency of a stage includes contention between operators. `evaluate`
-       runs the finalists against each other, and the fastest one is chosen. Each round runs
-       `sequential` twice, which shows how noisy the machine is.
+       the best of the remaining candidates. Predictions of staged and streamed schedules cannot
+       be compared, because only the latency of a stage includes contention between operators.
+       `evaluate` runs the finalists against each other, and the fastest one is chosen. Each round
+       runs `sequential` twice, which shows how noisy the machine is.
        A finalist runs only if it is predicted to be 1% faster than `sequential`. A streamed
        schedule must be faster by a second prediction too (`Candidates.promises_gain`). In that
        prediction, each part of a divided operator takes as long as in `baseline`, where it runs

@@ -80,7 +80,8 @@ def ios_both(
 
     found = [search(may_merge)]
     if may_merge:
-        with suppress(OutOfTimeError):  # If time runs out, keep the first one.
+        # If the time budget is spent, keep the schedule of the first search.
+        with suppress(OutOfTimeError):
             found.append(search(False))
     best = min(found, key=_makespan_us)  # On a tie, `min` takes the schedule with merging.
     times = {key: sum(made.stats[key] for made in found) for key in ("search_us", "pricing_us")}

@@ -127,7 +127,8 @@ def search_ios(
     left_out = [list(ops) for ops in native.ios_left_out(search)]
     if stats["parts_cut"]:
         least_us = sum(least_possible_us(graph, ops, prices, options) for ops in graph.blocks())
-    del search  # Free the memory of this search, because the next one needs much memory too.
+    # Free the memory of the exact search, because the search of windows needs much memory too.
+    del search
     limits = Limits(options.max_group_ops, options.max_groups, options.endings == "paper")
     blocks = [LargeBlock(graph, ops, prices, limits) for ops in left_out]
     left = options.max_transitions - stats["transitions"]

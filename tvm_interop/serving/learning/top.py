@@ -141,9 +141,9 @@ DIFFERENCES: Mapping[str, str] = {
     "rewards two steps later",
     "agents.actor_rate": "our smaller networks allow a higher learning rate",
     "agents.critic": "a smaller network takes a tenth of the time, and was no worse in trainings "
-    "without memory",
+    "whose steps begin with empty queues",
     "agents.actor": "a smaller network takes a tenth of the time, and was no worse in trainings "
-    "without memory",
+    "whose steps begin with empty queues",
     "agents.shared_reward": "the agents decide together, so they get the same reward",
     "agents.actor_update": "the reward jumps from one decision to another, so its gradient "
     "misleads; our agents choose among candidate decisions",

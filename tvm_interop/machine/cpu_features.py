@@ -89,7 +89,7 @@ def target_features(target: Any) -> tuple[str, ...]:
     attrs = dict(target.attrs)
     if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
         return ()
-    # LLVM ignores `mattr` if the target has no `mcpu`, so the instructions in `mattr` do not count.
+    # LLVM ignores `mattr` if the target has no `mcpu`. So a target without `mcpu` gets `x86-64`.
     known = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", **attrs})
     of_cpu = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(known)
     return tuple(sorted({str(name) for name in of_cpu} & set(_X86_64.values())))

@@ -47,7 +47,7 @@ def cpu_target(target: Any) -> Any:
 
 
 NOT_THIS_CPU = "this machine's CPU cannot run kernels for their target"
-"""The reason that users see for kernels that were not checked, if `runs_here` is False."""
+"""The reason that users see if kernels were not checked because `runs_here` is False."""
 
 
 def runs_here(target: Any) -> bool:

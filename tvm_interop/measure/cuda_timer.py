@@ -65,8 +65,8 @@ class _Chain:
     def latencies_s(self, repeats: int) -> list[float]:
         """One latency of the stage, in seconds, from each of `repeats` runs of the longer graph.
 
-        Each run of the longer graph is used once. The median time of all runs of the shorter graph
-        is subtracted from its time. A single run might have been delayed, so the median is used.
+        Each run of the longer graph gives one latency: its time minus the median time of all runs
+        of the shorter graph. The median is used because a single run might have been delayed.
         """
         long_s, self.unused_s = self.unused_s[:repeats], self.unused_s[repeats:]
         base_s = float(np.median(undisturbed(self.short_s)))

@@ -32,7 +32,7 @@ def search_divided(
     """Search with IOS. The parts of an operator count as one operator, which uses all streams.
 
     In sequential execution, too, a divided operator uses all streams. So a stage of a single
-    operator takes the same time in both.
+    operator takes the same time in this search and in sequential execution.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""IOS with operator merge.
+"""Variants of IOS that merge operators.
 
 Convolutions or matrix products that read the same tensor can become one wider operator.
 """

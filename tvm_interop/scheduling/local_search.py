@@ -23,7 +23,7 @@ gain may be noise, because latencies are measured.
 
 _Ops: TypeAlias = tuple[int, ...]
 _Streams: TypeAlias = tuple[_Ops, ...]
-"""A stage: the operators of each stream that is not empty, sorted by first operator."""
+"""A stage: a tuple of streams, sorted by their first operators. Empty streams are left out."""
 
 
 def refine_stages(

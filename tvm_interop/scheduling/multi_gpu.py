@@ -44,7 +44,7 @@ _ROUNDS = 2
 for latencies of more windows of the current schedule.
 """
 _TRIALS_AN_OP = 600
-"""Number of changes that a round tries, divided by the number of operators in the graph."""
+"""A round tries this many changes for each operator of the graph."""
 _NEIGHBOURS = 12
 """Each operator is paired with this many operators that start next after it. The latency model is
 asked for the latency of each pair side by side.

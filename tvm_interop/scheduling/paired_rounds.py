@@ -68,8 +68,8 @@ after each further round until there are `_FIRST_ROUNDS` rounds. The needed numb
 estimated from so few rounds.
 """
 _CHEAP_US = 2e6
-"""Microseconds that all rounds together may take while a gain is not ruled out. After this time, a
-gain is ruled out more easily, and then the rounds end (`may_gain`).
+"""As long as all rounds together have taken fewer microseconds than this, they go on even if a gain
+is unlikely. After this time, they end if a gain is unlikely (`may_gain`).
 """
 _DEAR_LEVEL = 0.2
 """Significance level at which `may_gain` rules out a gain, once all rounds together have taken
@@ -165,7 +165,7 @@ def is_cheap(rounds: Floats) -> bool:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The result of a comparison of a schedule with sequential execution, in rounds of both.
+    """How a schedule compares with sequential execution, by rounds in which both ran.
 
     Attributes
     ----------

@@ -74,7 +74,7 @@ class Space:
         return SAMPLES * self.size
 
     def slices(self) -> list[slice]:
-        """Return the slice of an action that each agent sets: the launcher, then each model."""
+        """Return the slice of an action for each agent: first the launcher, then each model."""
         ends = np.cumsum([self.num_models, *self.num_blocks])
         return [slice(int(a), int(b)) for a, b in zip([0, *ends], ends, strict=False)]
 

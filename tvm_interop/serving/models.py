@@ -62,7 +62,7 @@ class ServingDevice:
 
     @classmethod
     def described(cls, device: DeviceDescription, interference: float = 0.0) -> ServingDevice:
-        """Convert a device description, such as one of the module `devices`."""
+        """Convert a device description, such as one in the module `devices`, to this class."""
         return cls(device.cores, device.bandwidth, interference)
 
     def with_interference(self, interference: float) -> ServingDevice:

@@ -27,7 +27,8 @@ from .observed import Observed
 from .pace import Closed, Pace, Paced
 
 _AS_FAST = 0.997
-"""A candidate counts as equally fast as the best one if it reaches this share of its throughput.
+"""A candidate counts as equally fast as the best one if it reaches this share of the best
+throughput.
 
 Two candidates whose throughputs differ by less cannot be told apart, because of chance.
 """

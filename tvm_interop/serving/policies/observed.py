@@ -15,7 +15,7 @@ _RECENT = 192
 """To notice a changed load, this many of the latest arrivals are compared with the arrivals before
 them."""
 _CHANCE = 5.0
-"""A rate counts as changed if it differs by more than this many standard deviations."""
+"""A change of a rate by more than this many standard deviations is not due to chance."""
 _OTHER_DEADLINES = 1.5
 """The load counts as changed if the median time to the deadline changes by more than this factor.
 """
@@ -107,7 +107,7 @@ class Observed:
         return found, times * period_us / 1e6
 
     def since_decision(self) -> tuple[Arrivals, float]:
-        """Return the requests served since the latest decision, and the length of this time (s).
+        """Return the load (requests) since the latest decision, and the length of this time (s).
 
         The load consists of the requests that were waiting when the decision was made, and of the
         requests that have arrived since then. A simulation of this load with the policy in use

@@ -30,7 +30,7 @@ from ..tasks import Admit, Request, Start, View, Wait
 from .slots import free_slot
 
 _REQUESTS = 250
-"""The simulated time, given as the number of requests that it takes to run one after another."""
+"""A simulation lasts as long as this many requests take if they run one after another."""
 _LOADS = (0.6, 0.8, 1.0, 1.2, 1.5, 1.9)
 _HIGHER_LOADS = (*_LOADS, 2.4, 3.0)
 """The rates at which requests leave the queues in simulations. A search tries each of these rates.

@@ -178,7 +178,7 @@ class AnyModel(ABC):
     def _fitting(self, inputs: Mapping[str, np.ndarray]) -> int:
         """Return the index of the shape that fits the inputs of a model without batches.
 
-        Raises `InputError` if the model was compiled for no such shape.
+        Raises `InputError` if the model was not compiled for this shape.
         """
         return 0
 

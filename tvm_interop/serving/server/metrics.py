@@ -74,7 +74,7 @@ class Metrics:
         )
         sizes = CounterMetricFamily(
             "tvm_interop_size_runs",
-            "Runs by batch size: the requests filled the batch exactly, or padding was added.",
+            "Runs by the size at which they ran: the size of the requests, or a padded size.",
             labels=["model", "size", "kind"],
         )
         rows = CounterMetricFamily(

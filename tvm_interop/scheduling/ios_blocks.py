@@ -155,9 +155,10 @@ class LargeBlock:
     def run_beams(self, allowance: Allowance) -> None:
         """Run beams of width 1, 2, 4, ... until the allowance is spent.
 
-        The last width is the first one above 1024 times the number of operators. Beams of width 1
-        are quick, so they run to their end even if few transitions are allowed. If the latency
-        model is slow to answer, beams use estimated latencies (`_run_guessing`).
+        The width of the last beam is the first of these widths that is above 1024 times the number
+        of operators. Beams of width 1 are quick, so they run to their end even if few transitions
+        are allowed. If the latency model is slow to answer, beams use estimated latencies
+        (`_run_guessing`).
         """
         if self._prices.are_costly:
             self._run_guessing(allowance)

@@ -24,8 +24,8 @@ def least_us(
 
     An operator may be ordered before or after every other operator, by direct or indirect
     dependencies. No other operator can run beside such an operator; only its own parts can run side
-    by side. It takes as long as in the schedule `in_turn`, where its parts run side by side. If the
-    sum of its parts' latencies is less, it takes this sum.
+    by side. Such an operator takes as long as in the schedule `in_turn`, where its parts run side
+    by side. If the sum of its parts' latencies is less, it takes this sum.
 
     The operators that are ordered before or after every other operator divide all remaining
     operators into sections. The sections run one after the other. A section takes at least as long

@@ -109,7 +109,8 @@ def side_by_side(ops: Sequence[int], gpu: int, first_stream: int) -> Stage:
     return Stage(
         groups=tuple((op,) for op in ops),
         streams=tuple(range(first_stream, first_stream + len(ops))),
-        # The latency of a stage was measured while no other stage ran on the GPU, so set a barrier.
+        # The latency of the stage is right only if no other stage runs on the GPU, so set a
+        # barrier.
         barrier=True,
         device=gpu,
     )

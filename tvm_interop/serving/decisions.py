@@ -106,10 +106,10 @@ class Space:
         """Return the canonical actions of actions; both arrays have the shape (..., size).
 
         All actions that stand for the same decision have the same canonical action. If `levels` is
-        above 0, the number of an interval becomes the middle of its level. All blocks of a combined
-        block get the same number, the middle of a cell (see `_cells`). This cell has the same index
-        as the first of these blocks. So a canonical action is as far as possible from actions that
-        stand for other decisions.
+        above 0, the number of a dequeue interval becomes the middle of all numbers that stand for
+        this interval. All blocks of a combined block get the same number: the middle of the cell
+        (see `_cells`) whose index is the index of the first of these blocks. So a canonical action
+        is as far as possible from actions that stand for other decisions.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:

@@ -96,7 +96,7 @@ def checked(name: str, datatype: str, dtype: np.dtype[Any], numbers: list[Any]) 
     InputError
         A number is out of the range of the type.
     """
-    # If a number is out of range, NumPy versions react in different ways. So convert integers to 64
+    # NumPy does not report all numbers out of range in the same way. So convert integers to 64
     # bits, and check their range here.
     try:
         wide = np.array(numbers, {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))

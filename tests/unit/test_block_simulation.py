@@ -375,5 +375,5 @@ def test_schedules_that_it_cannot_simulate_are_refused() -> None:
     merged = Schedule("mine", PAIR.names, stages=(Stage(((0,), (1,)), (0, 1), kind="merge"),))
     with pytest.raises(ScheduleError, match="merged stage cannot be simulated block by block"):
         simulate_blocks(PAIR, merged, kernels, gpu)
-    with pytest.raises(ScheduleError, match="over 2 GPUs, and blocks are simulated on one"):
+    with pytest.raises(ScheduleError, match="over 2 GPUs, but this simulation has one"):
         simulate_blocks(PAIR, replace(APART, devices=(0, 1)), kernels, gpu)

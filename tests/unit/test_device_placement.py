@@ -288,7 +288,7 @@ def test_an_argument_on_another_gpu() -> None:
         ({"b__device": "cuda:7"}, "`b` lies on cuda:7, where the plan has no stream"),
         (
             {"a_flat__device": "cuda:1"},
-            "`a_flat` lies on cuda:1, and the value that it is an alias of",
+            "`a_flat` lies on cuda:1, but the value that it is an alias of",
         ),
         ({"c to cuda:0__stream": 0, "E__stream": 3}, "must lead from its stream's device, cuda:0"),
         ({"c to cuda:0__inputs": [1, 2]}, "must have one input and one output"),

@@ -193,7 +193,7 @@ def test_a_model_that_knows_no_copies_says_so():
     [
         ({(0, 1): -1.0}, "finite, not negative"),
         ({(0, 1): float("nan")}, "finite, not negative"),
-        ({(0, 9): 1.0}, "not between two different operators of the 5"),
+        ({(0, 9): 1.0}, "not between two different operators; there are 5"),
         ({(0, 1): "far"}, "'far' is not a transfer"),
         ({3: 1.0}, "transfer 3"),
     ],

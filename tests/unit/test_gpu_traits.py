@@ -64,7 +64,7 @@ def test_a_library_is_assumed_to_take_the_default_tile_of_cutlass() -> None:
 
 def test_kinds_without_an_assumed_kernel_are_named() -> None:
     softmax = library_op(op="softmax", shapes=((4, 8), (4, 8)), layouts=("plain",) * 2)
-    with pytest.raises(DeviceError, match="assumed for operators of the kind `softmax`"):
+    with pytest.raises(DeviceError, match="which resources a library's kernel for `softmax`"):
         assumed_demand(softmax, "sm_80")
 
 

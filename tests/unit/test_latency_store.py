@@ -273,7 +273,7 @@ def test_export_and_import() -> None:
         (['{"format": "tvm_interop.latencies", "version": 3}'], "line 1"),
         (["HEAD", '{"record": {"key": "a"}}'], "line 2"),
         (["HEAD", "{}"], "line 2.*either a workload or a record"),
-        (["HEAD", "RECORD"], "line 2.*`c0`, which no line before it describes"),
+        (["HEAD", "RECORD"], "line 2.*`c0`, which no earlier line describes"),
         (["HEAD", "no json"], "line 2"),
     ],
 )

@@ -400,5 +400,5 @@ def test_descriptions_are_strict() -> None:
 
 
 def test_an_unknown_provider_is_refused() -> None:
-    with pytest.raises(InputError, match="no kernel provider `magic`: there are tvm, onednn"):
+    with pytest.raises(InputError, match="no kernel provider `magic`: choose among tvm, onednn"):
         available_providers(["tvm", "magic"])

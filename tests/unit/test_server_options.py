@@ -37,7 +37,7 @@ def test_a_file_says_options_and_models(tmp_path: Path) -> None:
         ("max_que = 1", r"no option `max_que` \(did you mean `max_queue`\?\)"),
         ("max_queue = 0", "`max_queue` is 0"),
         ("http_port = 70000", "`http_port` is 70000"),
-        ("http_port = false\ngrpc_port = false", "neither an HTTP nor a gRPC port"),
+        ("http_port = false\ngrpc_port = false", "HTTP and gRPC are both turned off"),
         ('policy = "pos"', "compiled models run by their own plans"),
         ('policy = "top"', "needs agents trained for these models"),
         ("blocks = 0", "`blocks` is 0"),

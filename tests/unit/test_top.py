@@ -224,7 +224,7 @@ def test_agents_in_numpy_and_torch_agree_and_are_read_again(tmp_path):
     read = Agents.load(tmp_path / "a.npz", (2, 2))
     assert read.space == case.space
     np.testing.assert_array_equal(read.act(state), agents.act(state))
-    with pytest.raises(InputError, match=r"for models of \(2, 2\) blocks, and these have \(2, 3\)"):
+    with pytest.raises(InputError, match=r"of \(2, 2\) blocks, but these models have \(2, 3\)"):
         Agents.load(tmp_path / "a.npz", (2, 3))
     (tmp_path / "text.npz").write_text("none")
     with pytest.raises(InputError, match=r"text\.npz` cannot be read"):

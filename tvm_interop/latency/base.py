@@ -18,8 +18,8 @@ from .batch import StageBatch
 class LatencyModel(ABC):
     """Tells schedulers how long operators and stages take, in microseconds.
 
-    A subclass implements `op` and `stage`. It also overrides `stages` if it can answer for many
-    stages at once faster than for one stage after the other.
+    A subclass implements `op` and `stage`. It also overrides `stages` if one answer for many stages
+    is faster than one answer per stage.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class LatencyModel(ABC):
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         """Microseconds that a stage takes, with its groups side by side.
 
-        The operators of a group run in order.
+        Within each group of the stage, the operators run one after the other.
         """
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
@@ -58,9 +58,9 @@ class LatencyModel(ABC):
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
         """Measure again the stages that a search has chosen, and return how many were measured.
 
-        A search prefers stages that were fast by chance, so the sum of their latencies is too
-        small. Measuring them again corrects this, because chance favours none of the new
-        measurements, which replace the old ones. A model that does not measure returns 0.
+        A search prefers stages whose measured latencies are low by chance, so the sum of these
+        latencies is too small. New measurements were not selected in this way, so they replace the
+        old ones. A model that does not measure returns 0.
         """
         return 0
 
@@ -78,29 +78,29 @@ class LatencyModel(ABC):
         )
 
     def mergeable(self) -> Sequence[Sequence[int]]:
-        """Disjoint sets of operators. Two or more operators of a set might be merged into one
-        operator.
+        """Disjoint sets of operators, such that operators of the same set might be merged into one.
 
-        If an operator is divided into parts, all of its parts are in the same set. Either all of
-        the parts are merged, or none. There are no sets unless a subclass overrides this method.
+        If an operator is divided into parts, all of its parts are in the same set, and they are
+        merged together or not at all. Unless a subclass overrides this method, the result is empty.
         """
         return ()
 
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
-        """Microseconds of each set of operators merged into one, shape (len(sets),).
+        """Microseconds of the merged operator that replaces each set of operators: (len(sets),).
 
-        Each set holds either all parts of a divided operator or none. A set that cannot be merged
-        gets inf. Unless a subclass overrides this method, all sets get inf.
+        Each set holds either all parts of a divided operator or none of them. The result is inf for
+        a set that cannot be merged. Unless a subclass overrides this method, it is inf for all
+        sets.
         """
         return np.full(len(sets), math.inf)
 
 
 class LatencyOver(LatencyModel):
-    """Gives the latencies of another latency model. A subclass adds or changes some of them.
+    """Passes on the latencies of another latency model. A subclass adds or changes some latencies.
 
     Parameters
     ----------
-    base: the latency model whose latencies are given.
+    base: the latency model whose latencies are passed on.
     """
 
     def __init__(self, base: LatencyModel) -> None:
@@ -139,10 +139,10 @@ class LatencyOver(LatencyModel):
 
 
 class LatencyTable(LatencyModel):
-    """A table of the operators' latencies. It assumes that operators never slow each other down.
+    """A table with the latency of each operator, which assumes that operators do not interfere.
 
-    A group takes as long as its operators together. A stage takes as long as its longest group,
-    plus `stage_us` and the waits between its streams.
+    A group takes the sum of its operators' latencies. A stage takes as long as its longest group,
+    plus `stage_us`, plus the waits between its streams.
 
     Parameters
     ----------
@@ -156,8 +156,8 @@ class LatencyTable(LatencyModel):
         None, copies take no time.
     stage_us: microseconds that each stage takes in addition to its operators (see `LatencyModel`).
     wait_us: microseconds that a wait between streams takes. A stage on k streams has 2 (k - 1)
-        waits, because all streams but one are forked and joined. Without `streams`, k is the number
-        of groups.
+        waits: each stream but the first starts after a wait, and the first stream then waits for
+        it. Without `streams`, k is the number of groups.
 
     Raises
     ------
@@ -312,7 +312,8 @@ def merge_latencies(
 ) -> npt.NDArray[np.float64]:
     """Ask `latency` how long each set takes as one merged operator; (len(sets),), microseconds.
 
-    The result is inf where a set cannot be merged, or where the model knows of no merges.
+    The result is inf for a set that cannot be merged, or if the model has no latencies of merged
+    operators.
 
     Raises
     ------
@@ -329,8 +330,8 @@ def pack_groups_of_stages(
 ) -> tuple[int, ...]:
     """Pack each stage's groups onto streams: the longest first, each onto the least loaded stream.
 
-    Returns the stream of each group, stage after stage. A group takes as long as its operators
-    together. Ties: lowest group, lowest stream.
+    Returns the stream of each group, stage after stage. The length of a group is the sum of its
+    operators' latencies. Ties: lowest group, lowest stream.
 
     Parameters
     ----------
@@ -343,10 +344,10 @@ def pack_groups_of_stages(
 
 
 def sum_in_order(times_us: Sequence[float] | npt.NDArray[np.float64]) -> float:
-    """The sum, added from the first number to the last as the native code does.
+    """The sum of numbers, added from the first to the last, as the native code does it.
 
-    Python's `sum` compensates for rounding since 3.12, and numpy's `sum` adds in pairs. So their
-    results may differ in the last bits from the sums that the native code computes.
+    Since Python 3.12, `sum` compensates for rounding errors, and NumPy's `sum` adds in pairs. So
+    their results may differ in the last bits from the sums that the native code computes.
     """
     return LatencyTable(times_us).stage([range(len(times_us))])
 
@@ -442,8 +443,8 @@ def _checked_transfers(
             ) from None
         if not (0 <= u < num_ops and 0 <= v < num_ops and u != v):
             raise LatencyError(
-                f"transfer {edge!r} is not between two different operators of the {num_ops}, "
-                "numbered from 0"
+                f"transfer {edge!r} is not between two different operators; there are {num_ops} "
+                "operators, numbered from 0"
             )
         if not (math.isfinite(number) and number >= 0):
             raise LatencyError(f"transfer {edge!r} takes {us} us; it must be finite, not negative")

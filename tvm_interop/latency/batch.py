@@ -15,16 +15,16 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class StageBatch(Sequence[Groups]):
-    """A read-only list of stages. A stage is a tuple of groups, and a group a tuple of ids.
+    """A read-only list of stages. A stage is a tuple of groups; a group is a tuple of operator ids.
 
-    A `StageBatch` reads like a list and is stored as three arrays, which a vectorised latency model
-    takes directly.
+    A `StageBatch` can be used like a list. Its data are three arrays, which a vectorised latency
+    model reads directly.
 
     Attributes
     ----------
     ops: (num_ops_in_all_groups,) int64, the operators of all groups, one group after the other.
-    group_ends: (num_groups,) int64, where each group ends in `ops`.
-    stage_ends: (num_stages,) int64, where each stage ends in `group_ends`.
+    group_ends: (num_groups,) int64, the position in `ops` at which each group ends.
+    stage_ends: (num_stages,) int64, the position in `group_ends` at which each stage ends.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class StageBatch(Sequence[Groups]):
 def _ids(ops: list[int]) -> npt.NDArray[np.int64]:
     try:
         array = np.asarray(ops)
-    except ValueError:  # NumPy refuses lists of different lengths.
+    except ValueError:  # NumPy cannot make an array of lists of different lengths.
         array = np.empty(0, dtype=object)
     if (array.dtype.kind == "i" and array.ndim == 1) or not ops:
         return array.astype(np.int64)

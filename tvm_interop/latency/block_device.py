@@ -63,7 +63,7 @@ class BlockDevice:
     def kernel(
         self, demand: KernelDemand, flops: float, nbytes: float, efficiency: float = 1.0
     ) -> BlockKernel:
-        """Describe a kernel of which all blocks have equal parts of `flops` and `nbytes`.
+        """Describe a kernel whose blocks each have an equal part of `flops` and `nbytes`.
 
         A block that runs alone on the GPU takes `block_us` plus the time of its arithmetic or of
         its memory traffic, whichever is longer. The GPU does both at the same time.
@@ -71,7 +71,8 @@ class BlockDevice:
         Parameters
         ----------
         efficiency: the speed at which a block of this kernel computes, divided by the speed of
-            blocks of other kernels. While a block waits, other blocks can use the arithmetic units.
+            blocks of other kernels. With an efficiency below 1, a block waits often, and other
+            blocks can use the arithmetic units while it waits.
 
         Raises
         ------

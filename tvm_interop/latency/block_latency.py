@@ -1,4 +1,4 @@
-"""Simulates operators and stages, by the thread blocks of their kernels, on a GPU."""
+"""Computes latencies of operators and stages by simulating the thread blocks of their kernels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class BlockLatency(LatencyModel):
     """Simulates the kernels of a stage's groups side by side, each group on its own stream.
 
     The host launches the first operator of each group, then the second of each group, and so on.
-    It launches the first kernel while the previous stage still runs, so no time is added for this
+    The first kernel is launched while the previous stage still runs, so no time is added for its
     launch. But the host needs `gpu.launch_us` for each kernel of the stage, so the latency is at
     least the sum of these times. The latency includes `gpu.gap_us` after the last kernel. A stage
     of k groups also has 2 (k - 1) waits of `gpu.wait_us`, as in `LatencyTable`.
 
-    Stages of equal kernels are simulated only once. The simulation of a stage takes about a
-    millisecond, so `is_costly` tells IOS to ask for as few stages as it can.
+    If several stages have equal kernels, only one of them is simulated. A simulation takes about a
+    millisecond, so the attribute `is_costly` is True: IOS then asks for few stages.
     """
 
     is_costly = True
@@ -43,7 +43,7 @@ class BlockLatency(LatencyModel):
         self._known_us: dict[tuple[tuple[_Kernels, ...], ...], float] = {}
 
     def op(self, op: int) -> float:
-        """Microseconds of operator `op` alone."""
+        """Simulated microseconds of operator `op` if no other operator runs."""
         return self.stage([[op]])
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:

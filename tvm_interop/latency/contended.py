@@ -11,19 +11,20 @@ from .base import LatencyModel, LatencyTable
 from .batch import StageBatch
 
 _CHUNK = 1 << 16
-"""Number of stages that are simulated at once. With more stages the simulation would take too much
-memory, and with fewer too much time."""
+"""Number of stages that are simulated at once. More stages would take too much memory, and fewer
+stages would make the simulation slow.
+"""
 
 
 class ContendedLatency(LatencyModel):
     """Takes operator latencies from a table, and simulates a stage's groups side by side.
 
-    Operators that run at the same time slow each other down. Their arithmetic slows down by the sum
-    of their `op_cores`, divided by `cores`. Their memory traffic slows down by the sum of their
-    `memory_share`, divided by `bandwidth`. A factor below 1 counts as 1. An operator slows down by
-    the mean of these two factors, in which the factor of memory has the weight `memory_share`.
-    `scheduling.simulation.simulate` follows the same rule; this class simulates many stages at
-    once.
+    Operators that run at the same time slow each other down by two factors. The factor for
+    arithmetic is the sum of their `op_cores`, divided by `cores`. The factor for memory traffic is
+    the sum of their `memory_share`, divided by `bandwidth`. A factor below 1 counts as 1. The
+    latency of an operator is multiplied by the weighted mean of these two factors. In the mean, the
+    factor for memory traffic has the weight `memory_share`. `scheduling.simulation.simulate`
+    follows the same rule; this class simulates many stages at once.
 
     Attributes
     ----------
@@ -58,7 +59,7 @@ class ContendedLatency(LatencyModel):
         self._copies = None if transfers is None else LatencyTable(self.op_us, None, transfers)
 
     def op(self, op: int) -> float:
-        """Microseconds of operator `op` alone."""
+        """Microseconds of operator `op` if no other operator runs, from the table."""
         return float(self.op_us[op])
 
     def transfer(self, u: int, v: int) -> float:
@@ -91,7 +92,7 @@ class ContendedLatency(LatencyModel):
             slowdown = (1 - share) * compute[:, None] + share * memory[:, None]
             ends_in_us = np.where(running, left_us * slowdown, np.inf)
             step_us = ends_in_us.min(axis=1)
-            step_us[np.isinf(step_us)] = 0.0  # The stages in which no operator runs have ended.
+            step_us[np.isinf(step_us)] = 0.0  # In these stages, all operators have ended.
             ended = running & (ends_in_us <= step_us[:, None])
             took_us += step_us
             at += ended
@@ -104,10 +105,10 @@ class ContendedLatency(LatencyModel):
 def _groups_of(
     batch: StageBatch, first: int, last: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The begin and end of each stage's groups in `batch.ops`.
+    """The positions in `batch.ops` at which each stage's groups begin and end, as two arrays.
 
-    The two arrays have the shape (last - first, the largest number of groups in a stage). Stages
-    with fewer groups are padded with empty groups.
+    Both arrays have the shape (last - first, the largest number of groups in a stage). Stages with
+    fewer groups are padded with empty groups.
     """
     bounds = np.concatenate([[0], batch.stage_ends])[first : last + 1]
     num_groups = np.diff(bounds)

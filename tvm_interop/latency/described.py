@@ -23,8 +23,8 @@ class DeviceDescription:
         device.
     launch_us: microseconds that the smallest operator takes.
     cores: a CPU's cores or a GPU's multiprocessors.
-    values_a_core: an operator keeps one core busy for each `values_a_core` values that it writes.
-        So an operator that writes more values keeps more cores busy.
+    values_a_core: the number of values that an operator writes for each core that it keeps busy. So
+        an operator that writes more values keeps more cores busy.
     bandwidth: how many operators that only move bytes can run at full speed at the same time.
     link: the connection to another device of this kind; None if there is none.
     """
@@ -59,10 +59,10 @@ DEVICES: Mapping[str, DeviceDescription] = {
 
 The figures are the rate for fp32 without tensor cores, the memory bandwidth, the number of
 multiprocessors, the threads that each multiprocessor holds, and the bandwidth of NVLink in one
-direction. For `v100` and `a40`, the bandwidth is that between two GPUs: two of six links for a
-V100, the bridge for an A40. For `a100` and `h100`, it is that of all NVLink connections together.
-The other devices have no link here. The microseconds of a launch are our own assumption. `v100` is
-the SXM2, `a100` the 80 GB SXM4, `h100` the SXM5.
+direction. For `v100` and `a40`, NVLink's bandwidth is the bandwidth between two GPUs: two of six
+links for a V100, the bridge for an A40. For `a100` and `h100`, it is the bandwidth of all NVLink
+connections together. No link is described for the remaining devices. The microseconds of a launch
+are our own assumption. `v100` is the SXM2, `a100` the 80 GB SXM4, `h100` the SXM5.
 
 Sources:
 
@@ -100,8 +100,8 @@ def described_latency(
 ) -> ContendedLatency:
     """The latencies of operators and stages on a described device.
 
-    The latency of an operator is a sum of three times: the time of a launch, of the arithmetic on
-    the cores that the operator keeps busy, and of the memory traffic.
+    The latency of an operator is the sum of three times: for its launch, for its arithmetic on the
+    cores that it keeps busy, and for its memory traffic.
 
     Parameters
     ----------

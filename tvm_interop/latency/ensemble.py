@@ -1,7 +1,8 @@
 """An ensemble of models (boosted trees) that predicts a number and how uncertain the number is.
 
-Each member of the ensemble learns from its own random draw of the samples. Where samples are few,
-the members' predictions differ. So this difference says how uncertain the prediction is.
+Each member of the ensemble learns from its own random draw of the samples. If there are few samples
+like the one to predict, the members' predictions differ. So the size of these differences says how
+uncertain the prediction is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 _MEMBERS = 6
 _TREES = 40
 _MORE_TREES = 10
-"""Number of trees that each member gains when samples are added. Earlier trees are kept."""
+"""Number of trees that each member of the ensemble gains when samples are added."""
 _MOST_TREES = 70
 _DEPTH = 5
 _LEARNING_RATE = 0.2
@@ -30,9 +31,9 @@ the last time."""
 class TreeEnsemble:
     """Predicts a number and its uncertainty. The same seed and samples give the same predictions.
 
-    Samples may be added bit by bit. When a sample is added, a Poisson draw for each member decides
-    how often the member sees the sample (Oza and Russell, "Online Bagging and Boosting", AISTATS
-    2001).
+    Samples may be added in several calls of `add`. When a sample is added, a Poisson draw for each
+    member decides how often the member sees the sample (Oza and Russell, "Online Bagging and
+    Boosting", AISTATS 2001).
 
     Attributes
     ----------

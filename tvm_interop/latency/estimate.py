@@ -1,7 +1,7 @@
 """Estimates a latency from several runs: their median, their spread and their number.
 
-Other programs may take a core away during a run. The time of such a run shows how busy the machine
-was, not how long the work takes. So the run does not count (see `undisturbed`).
+Another program may use the core during a run. Such a run takes longer than the work itself takes.
+So the run does not count (see `undisturbed`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ _DEVIATIONS_IN_SPREAD = 1.349
 _MEDIAN_OVER_MEAN = 1.2533
 """The standard error of a median, divided by the standard error of a mean."""
 _HELD_UP = 1.25
-"""A run counts as delayed by other programs if its time divided by that of the shortest run is more
-than this."""
+"""A run counts as delayed by other programs if it takes more than this many times as long as the
+shortest run.
+"""
 
 
 def undisturbed(
     seconds: Sequence[float] | npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """The times, ascending, of the runs that take at most a quarter longer than the shortest run.
+    """The times of those runs that take at most a quarter longer than the shortest run, ascending.
 
-    On a quiet machine nearly all runs pass. On a busy machine most runs may have waited for a core,
-    and the median of all runs would include these waits.
+    On a quiet machine, the result holds nearly all runs. On a busy machine, most runs may have
+    waited for a core, and the median of all runs would include these waits.
     """
     ordered = np.sort(np.asarray(seconds, dtype=np.float64))
     counted: npt.NDArray[np.float64] = ordered[ordered <= _HELD_UP * ordered[0]]
@@ -36,13 +37,14 @@ def undisturbed(
 
 
 _LEAST_US = 1e-3
-"""Smallest latency of an estimate. A latency may be a divisor, so it must be above 0. Without this
-limit a latency could be negative, because the latency of an empty stage is subtracted from it."""
+"""Smallest latency of an estimate. Some code divides by a latency, so it must be above 0. Without
+this limit it could be negative, because the latency of an empty stage is subtracted from it.
+"""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A latency estimated from several runs.
+    """A latency estimated from several runs of a stage.
 
     Attributes
     ----------

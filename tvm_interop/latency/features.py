@@ -1,4 +1,4 @@
-"""Turns stages into numbers that a model can learn from, a hundred thousand stages at a time."""
+"""Turns stages into features (numbers that a model can learn from), many stages at a time."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ FEATURES = (
     "threads",
     "cores",
 )
-"""The names of the columns of `stage_features`. "least" and "most" are the least and the largest
-value in a stage: among its operators in names with `extent`, and among its groups in other names.
+"""The names of the columns of `stage_features`. "least" and "most" stand for the least and the
+largest value in a stage. In names with `extent`, these are values of its operators; in other names,
+they are values of its groups.
 """
 
 
@@ -57,7 +58,7 @@ class OperatorTable:
     Attributes
     ----------
     latency_us: (num_ops,) microseconds, measured.
-    flops, nbytes, parallel_extent: (num_ops,) as `Workload` has them.
+    flops, nbytes, parallel_extent: (num_ops,) as in the class `Workload`, one number per operator.
     """
 
     latency_us: Floats

@@ -9,16 +9,17 @@ The model of the GPU has four rules:
   behind it ("GPU blocking", section 2.3). Kernels that become ready at the same time join in launch
   order.
 - A block goes to the least full multiprocessor among those on which it still fits. A multiprocessor
-  has block slots, threads, registers and shared memory. It is as full as the resource of which the
-  largest fraction is taken. A fixed order of the multiprocessors breaks ties. A block stays where
-  it is until it ends.
+  has block slots, threads, registers and shared memory. Its fullness is the largest of the
+  fractions of these resources that are taken. A fixed order of the multiprocessors breaks ties. A
+  block stays where it is until it ends.
 - The blocks of a multiprocessor share its arithmetic units. If the blocks need more arithmetic than
   the multiprocessor can do, all of them slow down by the same factor.
-- All running blocks share the memory bandwidth. If the blocks together need more, each gets an
-  equal part. A block that needs less than this part gets what it needs (max-min fairness).
+- All running blocks share the memory bandwidth. If together they need more than there is, each
+  block gets an equal part. But a block that needs less than an equal part gets only what it needs,
+  and the rest goes to the other blocks (max-min fairness).
 
-Multiprocessors that run the same blocks, which have done the same part of their work, are simulated
-as one, because they go on in the same way. This changes no result.
+Multiprocessors with the same running blocks, which have done the same part of their work, go on in
+the same way. So they are simulated as one multiprocessor, which changes no result.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ _ROOM = 1 + 1e-9
 It is above 1 to allow for rounding.
 """
 _LEAST, _MOST = 1e-6, 1e15
-"""The range of allowed microseconds, and of bytes per microsecond, so that no time or rate
-overflows."""
+"""The smallest and the largest allowed number of microseconds, and of bytes per microsecond. Within
+this range, no computed time or rate overflows.
+"""
 
 
 @dataclass(frozen=True)
 class BlockKernel:
-    """The facts about one launch of a kernel that the simulation needs. All blocks are alike.
+    """What the simulation needs to know about a kernel. All blocks of the kernel are alike.
 
     Attributes
     ----------
@@ -196,7 +198,7 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
 
     def finish(number: int) -> None:
         end_us[number] = now_us
-        # After an operator that launches nothing, `gap_us` does not pass.
+        # An operator that launches nothing causes no gap of `gap_us` after it.
         gap_us = 0.0 if launches[number].kernel is None else on.gap_us
         for reader in readers[number]:
             passes_us = on.wait_us if number in launches[reader].waits else gap_us
@@ -349,7 +351,7 @@ class _Gpu:
                 heapq.heappush(fits, (max(alike.taken), place, alike))
 
     def until_next_end_us(self) -> float:
-        """Microseconds until the next block ends; inf if none runs."""
+        """Microseconds until the next running block ends; inf if no block runs."""
         if not self._rates_hold:
             self._find_rates()
         return min(

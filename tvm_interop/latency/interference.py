@@ -1,5 +1,4 @@
-"""Latencies of stages whose groups slow each other down, also for other reasons than shared cores
-and bandwidth."""
+"""Latencies of stages whose groups slow each other down, not only by shared cores and bandwidth."""
 
 from __future__ import annotations
 
@@ -20,17 +19,19 @@ class InterferingLatency(LatencyOver):
     """Makes the stages of another latency model slower, by a fraction for each concurrent group.
 
     The latency that `base` gives for a stage is multiplied by 1 + `interference` * others. Here
-    `others` is the mean number of other groups that run while the longest group runs. It is the sum
-    of the latencies of the groups alone, divided by the largest of them, minus 1. So for two equal
-    groups `others` is 1, and a short group beside a long one adds little. The simulation of serving
-    applies the same rule to instances of models (`serving.models.ServingDevice`).
+    `others` is the mean number of other groups that run while the longest group runs. To compute
+    it, the sum of the groups' latencies (each alone) is divided by the longest group's latency, and
+    1 is subtracted. So for two equal groups `others` is 1, and a short group beside a long one adds
+    little. The simulation of serving applies the same rule to instances of models
+    (`serving.models.ServingDevice`).
 
     On simulated GPUs, kernels share only cores and bandwidth. On real GPUs they also compete for
     caches. `benchmarks.interference` fits the parameter `interference` to published times.
 
     Parameters
     ----------
-    interference: the slowdown by each other group, as a fraction of the latency, 0 or more.
+    interference: the fraction of its latency by which each concurrent group slows a stage down, 0
+        or more.
 
     Raises
     ------
@@ -46,11 +47,11 @@ class InterferingLatency(LatencyOver):
         self._interference = float(interference)
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """The slowed down latency of a stage, in microseconds."""
+        """The latency of a stage in microseconds, slowed down by its concurrent groups."""
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
-        """The slowed down latencies of stages in microseconds, shape (len(stages),)."""
+        """The latencies of stages in microseconds, slowed down by concurrent groups."""
         batch = StageBatch.from_stages(stages)
         us: Floats = np.asarray(super().stages(batch), dtype=np.float64)
         others = [self._others(groups) for groups in batch]

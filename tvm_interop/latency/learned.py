@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predicted latencies of stages.
+    """Predicted latencies of n stages, and how uncertain they are.
 
     Attributes
     ----------
@@ -33,9 +33,7 @@ class Prediction:
     spread: Floats
 
     def optimistic_us(self, spreads: float) -> Floats:
-        """Optimistic latencies in microseconds: the expected latencies minus `spreads` standard
-        deviations.
-        """
+        """Optimistic latencies (us): `spreads` standard deviations below the expected latencies."""
         return self.us * np.exp(-spreads * self.spread)
 
 
@@ -46,8 +44,8 @@ class PredictionError:
     Attributes
     ----------
     stages: number of stages compared.
-    mape: mean of |predicted - measured| / measured. If `measured`, the divisor, is below half a
-        microsecond, half a microsecond is used instead.
+    mape: mean of |predicted - measured| / measured, the mean absolute percentage error. Instead of
+        a divisor below half a microsecond, half a microsecond is used.
     spearman: rank correlation, 1 if predictions and measurements have the same order; nan if it is
         not defined.
     """
@@ -103,7 +101,7 @@ class LearnedLatency(LatencyModel):
         return self._trees.num_samples
 
     def op(self, op: int) -> float:
-        """Microseconds of operator `op`, as measured."""
+        """Measured microseconds of operator `op` when it ran alone."""
         return float(self._table.latency_us[op])
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
@@ -143,7 +141,7 @@ class LearnedLatency(LatencyModel):
         )
 
     def observe_records(self, records: Iterable[Record], workloads: Mapping[str, Workload]) -> None:
-        """Learn from the records of a database, of any models, that `samples_of` can use."""
+        """Learn from the records of a database, of any model, that `samples_of` can use."""
         self._learn(samples_of(records, workloads, self._setting))
 
     def _learn(self, found: Sequence[Samples]) -> None:
@@ -170,11 +168,11 @@ def prediction_error(predicted_us: Floats, measured_us: Floats) -> PredictionErr
 def samples_of(
     records: Iterable[Record], workloads: Mapping[str, Workload], here: Setting
 ) -> list[Samples]:
-    """The records from which a model for the setting `here` can learn, grouped by setting.
+    """The records in a database from which a model for the setting `here` can learn, by setting.
 
     The records must have the same device and version of TVM as `here`. Their numbers of streams and
-    threads may differ. A stage is left out if it ran only once, or if one of its operators was not
-    measured alone in the stage's setting.
+    threads may differ. A record of a stage is left out in two cases: the stage ran only once, or
+    one of its operators was not measured alone in the same setting.
     """
     by_setting: dict[Setting, list[Record]] = {}
     for record in records:

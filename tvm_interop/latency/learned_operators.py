@@ -20,11 +20,13 @@ from .measurement import Record, Setting, Workload
 _FEWEST_FOR_TREES = 16
 """Trees learn from the program's own operators if at least this many are measured.
 
-With fewer operators, the predictions learned from other programs are only shifted by a constant.
+With fewer measured operators, the predictions learned from other programs are only multiplied by a
+constant factor.
 """
 _UNSURE = 1.0
-"""Standard deviation of the logarithm of a latency, if the model has learned nothing from other
-programs, and this program has too few measured operators for trees."""
+"""Standard deviation of the logarithm of a predicted latency in a special case: the model has
+learned nothing from other programs, and this program has too few measured operators for trees.
+"""
 
 _RIDGE = 1.0
 """The weight of the penalty on the slopes in the fit of the straight line (ridge regression)."""
@@ -33,14 +35,14 @@ _RIDGE = 1.0
 class LearnedOperators:
     """Predicts the latency of an operator from its work, its shapes and the setting.
 
-    The prediction is a sum of three logarithms. The first is a straight line through the learned
-    operators, which says how the latency grows with FLOPs, bytes and the size of the result. The
-    second comes from boosted trees, which learn the difference between this line and operators of
-    other programs. The third comes from the operators of this program that were measured so far
-    (`observe`): the median of their differences from the sum of the first two terms. If enough
-    operators of this program were measured, other trees learn what is left of each difference after
-    the median is subtracted. Records of another CPU or another target help too. Predictions from
-    them are wrong by nearly the same factor for all operators, and the median corrects this factor.
+    The logarithm of the latency is predicted as a sum of three terms. The first is a straight line
+    through the learned operators, which says how the latency grows with FLOPs, bytes and the size
+    of the result. The second comes from boosted trees, which learn by how much operators of other
+    programs differ from this line. The third corrects for this program: it is the median difference
+    between the operators measured so far (`observe`) and the sum of the first two terms. If enough
+    operators of this program were measured, further trees learn the rest of each difference.
+    Records of another CPU or another target help too. Predictions from them are wrong by nearly the
+    same factor for all operators, and the median corrects this factor.
 
     Parameters
     ----------
@@ -136,11 +138,11 @@ class LearnedOperators:
         return Prediction(np.maximum(np.exp(log_us), LEAST_US), spread)
 
     def _before(self, features: Floats) -> tuple[Floats, Floats]:
-        """Predict logarithms of latencies by the straight line and the trees of other programs.
+        """Predict logarithms of latencies by the line and the trees learned from other programs.
 
         Returns
         -------
-        The logarithms, and the uncertainty of each.
+        The predicted logarithms of latencies, and the standard deviation of each.
         """
         if self._line is None:
             line = _straight_line(self._own_features, self._own_log_us)
@@ -149,7 +151,7 @@ class LearnedOperators:
         return _on_line(self._line, features) + rest, spread
 
     def _rest(self) -> tuple[Floats, float]:
-        """Compare the measured operators of this program with the predictions of `_before`.
+        """Compare this program's measured operators with the predictions of `_before`.
 
         Returns
         -------
@@ -191,10 +193,10 @@ def _largest_shapes(work: Workload) -> tuple[float, float]:
 
 
 def _straight_line(features: Floats, log_us: Floats) -> Floats:
-    """Fit a line to the logarithms of latencies. Return its slopes and its height, shape (4,).
+    """Fit a line to the logarithms of latencies. Return its slopes and its intercept, shape (4,).
 
-    A small penalty on the slopes (ridge regression) makes the line unique for fewer than four
-    operators too.
+    A small penalty on the slopes (ridge regression) makes the line unique even if there are fewer
+    than four operators.
     """
     heights = np.ones((len(features), 1))
     penalty = np.eye(3, 4) * _RIDGE

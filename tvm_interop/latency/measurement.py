@@ -15,8 +15,10 @@ from collections.abc import Sequence
 import msgspec
 
 _METHOD = "primed"
-"""Names the way in which stages are measured: an untimed run comes before each timed run. Latencies
-that were measured in different ways cannot be compared, so this name is part of `stage_key`."""
+"""A name for the way in which stages are measured, with an untimed run before each timed run. The
+name is part of each stage's key (`stage_key`), because latencies measured in another way cannot be
+compared with these.
+"""
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -97,8 +99,8 @@ def stage_key(setting: Setting, parallel_kernels: bool, streams: Sequence[Sequen
     """Make a key for a stage from everything that decides its latency. Stages of different models
     may have the same key.
 
-    Databases contain the keys of stages. If code changes a stage's key, the stage has to be
-    measured again.
+    A latency database finds a stage by its key. So if a change of the code changes the keys, all
+    stages have to be measured again.
 
     Parameters
     ----------

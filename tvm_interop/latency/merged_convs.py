@@ -1,4 +1,4 @@
-"""Gives latencies of merged convolutions on a device on which nothing is measured.
+"""Computes latencies of merged convolutions, for a device on which nothing is measured.
 
 IOS merges convolutions of the same tensor into a wider convolution (Ding et al., MLSys 2021,
 section 3).
@@ -20,13 +20,13 @@ _FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class ConvShape:
-    """A convolution in float32, with one group and without dilation.
+    """The shape of a convolution in float32, with one group and without dilation.
 
     Attributes
     ----------
     data: name of the tensor that the convolution reads.
     image: height and width of that tensor.
-    in_channels, channels: channels that it reads and writes.
+    in_channels, channels: numbers of channels that the convolution reads and writes.
     window: height and width of its kernel.
     padding: at the top, left, bottom and right.
     strides: along height and width.
@@ -74,8 +74,9 @@ class ConvShape:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """A key. Convolutions can be merged only if their keys are equal and their sizes allow
-        it.
+        """A key that says which convolutions may be merged.
+
+        Only convolutions with equal keys can be merged, and only if their sizes allow it.
         """
         return self.data, self.strides, self.output, self.activation, self.images
 
@@ -111,8 +112,8 @@ class MergingConvs(LatencyOver):
     """Adds the latencies of merged convolutions to a latency model that does not know them.
 
     The merged operator takes as long as `price` says. Its output must be cut into the outputs of
-    the single convolutions. At batch 1 this takes no time, because each of them is contiguous in
-    the merged output. For larger batches, `price` must include the time of cutting.
+    the single convolutions. At batch 1, cutting takes no time, because each single output is
+    contiguous in the merged output. For larger batches, `price` must include the time of cutting.
 
     Parameters
     ----------

@@ -25,11 +25,11 @@ class LatencyOfSome(LatencyOver):
         self._place = {op: place for place, op in enumerate(ops)}
 
     def op(self, op: int) -> float:
-        """Microseconds of an operator alone."""
+        """The latency that `base` gives for an operator, in microseconds."""
         return self._base.op(self._ops[op])
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of a stage."""
+        """The latency that `base` gives for a stage, in microseconds."""
         return self._base.stage(self._old(groups))
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
@@ -41,7 +41,7 @@ class LatencyOfSome(LatencyOver):
         return self._base.measure_again([self._old(groups) for groups in stages])
 
     def transfer(self, u: int, v: int) -> float:
-        """Microseconds of a copy to another GPU."""
+        """The latency that `base` gives for a copy to another GPU, in microseconds."""
         return self._base.transfer(self._ops[u], self._ops[v])
 
     def mergeable(self) -> Sequence[Sequence[int]]:

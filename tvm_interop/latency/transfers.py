@@ -19,7 +19,8 @@ class Link:
 
     Attributes
     ----------
-    bytes_a_us: bytes that the link carries per microsecond, in one direction: 1,000 are 1 GB/s.
+    bytes_a_us: bytes that the link carries per microsecond in one direction. 1,000 bytes per
+        microsecond are 1 GB/s.
     fixed_us: microseconds that every copy takes in addition to the time for its bytes.
     """
 

@@ -1,7 +1,8 @@
 """Finds the vector instructions of this machine's CPU, and gives them by LLVM's names.
 
-The operating system lists the instructions that the CPU has. The CPU's name is not enough: a
-virtual machine often shows the name of another processor, and may switch off some instructions.
+The instructions are taken from a list that the operating system gives. They cannot be derived from
+the CPU's name: a virtual machine often shows the name of another processor, and may switch off some
+instructions.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def parse_cpuinfo(lines: Iterable[str]) -> tuple[str, ...]:
 def missing_features(features: Iterable[str], host: tuple[str, ...] | None = None) -> list[str]:
     """Return the instructions in `features` that a CPU lacks, sorted.
 
-    The result is empty if `host` is empty, that is, if the CPU's instructions are unknown.
+    If `host` is empty, the CPU's instructions are unknown, and the result is empty too.
 
     Parameters
     ----------
@@ -78,9 +79,9 @@ def missing_features(features: Iterable[str], host: tuple[str, ...] | None = Non
 def target_features(target: Any) -> tuple[str, ...]:
     """Return the vector instructions that kernels compiled for `target` may use, sorted.
 
-    A target's `mattr` lists instructions, and LLVM knows the instructions of the target's `mcpu`.
-    Instructions that this module does not know are left out. The result is empty for targets other
-    than x86-64.
+    The result has the instructions in the target's `mattr`, and the instructions that the CPU in
+    `mcpu` has according to LLVM. Instructions that this module does not know are left out. The
+    result is empty for targets other than x86-64.
     """
     import tvm
     import tvm_ffi
@@ -88,7 +89,7 @@ def target_features(target: Any) -> tuple[str, ...]:
     attrs = dict(target.attrs)
     if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
         return ()
-    # For a target without `mcpu`, LLVM would ignore `mattr`.
+    # LLVM ignores `mattr` if the target has no `mcpu`. So a target without `mcpu` gets `x86-64`.
     known = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", **attrs})
     of_cpu = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(known)
     return tuple(sorted({str(name) for name in of_cpu} & set(_X86_64.values())))
@@ -106,7 +107,7 @@ def vector_registers(target: Any) -> Registers:
     """Return the vector registers that kernels compiled for `target` may use."""
     attrs = dict(target.attrs)
     if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
-        # The numbers 32 and 16 are right for AArch64. On other CPUs they do no harm, because LLVM
+        # AArch64 has 32 registers of 16 bytes. On other CPUs these numbers do no harm, because LLVM
         # splits vectors that are too long.
         return Registers(32, 16)
     features = target_features(target)

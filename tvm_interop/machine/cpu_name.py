@@ -11,8 +11,8 @@ import platform
 def cpu_model() -> str:
     """Return the CPU's name, its vector instructions, and the number of CPUs this process may use.
 
-    Virtual machines often give different processors the same name. The text has the instructions
-    too, because they differ between such processors.
+    Virtual machines often give different processors the same name. Such processors differ in their
+    instructions, so the result lists the instructions too.
     """
     model, flags = platform.processor() or platform.machine(), ""
     try:

@@ -41,13 +41,13 @@ def cpu_target(target: Any) -> Any:
     elsewhere = attrs.get("mtriple") != tvm.target.Target("llvm").attrs.get("mtriple")
     if elsewhere or "mcpu" in attrs or "mattr" in attrs or not host_features():
         return resolved
-    # Name a baseline CPU and add instructions. LLVM then uses the widest possible vectors.
+    # Name a baseline CPU and add this CPU's instructions, so that LLVM uses the widest vectors.
     features = [f"+{name}" for name in host_features()]
     return tvm.target.Target({"kind": "llvm", **attrs, "mcpu": "x86-64", "mattr": features})
 
 
 NOT_THIS_CPU = "this machine's CPU cannot run kernels for their target"
-"""If `runs_here` is False, this is the reason that users see why kernels are not checked."""
+"""The reason that users see if kernels were not checked because `runs_here` is False."""
 
 
 def runs_here(target: Any) -> bool:

@@ -1,20 +1,20 @@
 """The traits of operators on a GPU: the resources of a multiprocessor that their kernels need.
 
-The machine code of TVM's kernels says how much of each resource they need. Which kernel a library
-will launch is known only on a GPU. For an operator that a library computes, this module assumes the
-default configuration of a matrix product in CUTLASS 3.5
+The machine code of TVM's kernels says how much of each resource they need. For an operator that a
+library computes, the library chooses the kernel only when it runs on a GPU. So for such an
+operator, this module assumes the default configuration of a matrix product in CUTLASS 3.5
 (`cutlass/gemm/device/default_gemm_configuration.h`, which NVIDIA publishes), and marks the demand
 as assumed:
 
 - float32: tiles of 128x128, steps of 8 along the sum, 256 threads, two stages.
 - float16, and float32 with TF32 allowed: tiles of 128x256 on tensor cores, 256 threads. From sm_80
-  on, steps of 64 numbers of 2 bytes and three stages. Before sm_80, and where a block cannot have
-  so much shared memory, steps of 32 such numbers and two stages. For numbers of 4 bytes, a step has
-  half as many.
+  on, steps of 64 numbers of 2 bytes and three stages. Before sm_80, and on GPUs where a block
+  cannot have so much shared memory, steps of 32 such numbers and two stages. With numbers of 4
+  bytes, a step has half as many numbers.
 
-The numbers of registers are our own assumption. For float32 we assume 128, so that two blocks fit
-into a multiprocessor. On tensor cores each thread keeps 128 sums, so we assume 255, the most that a
-thread can have.
+The numbers of registers per thread are our own assumption. For float32 we assume 128 registers, so
+that two blocks fit into a multiprocessor. On tensor cores each thread keeps 128 sums, so we assume
+255 registers, the most that a thread can have.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ _COLUMNS, _COLUMNS_ON_TENSOR_CORES = 128, 256
 _REGISTERS, _REGISTERS_ON_TENSOR_CORES = 128, 255
 _FLOAT32_STAGE_BYTES = 8 * 4
 _HALF_STAGE_BYTES = {3: 64 * 2, 2: 32 * 2}
-"""For tensor cores: the bytes of a tile's row in one stage (one step along the sum), by the number
-of stages."""
+"""For matrix products on tensor cores: the bytes of one row of a tile in one step along the sum,
+keyed by the number of stages.
+"""
 
 
 def demands_arch(archs: Iterable[str]) -> str | None:
-    """The newest of `archs` that `MULTIPROCESSORS` describes; None if it describes none of them."""
+    """The newest architecture in `archs` that is in `MULTIPROCESSORS`; None if there is none."""
     known = [arch for arch in archs if arch in MULTIPROCESSORS]
     return max(known, key=lambda arch: int(arch[3:]), default=None)
 
@@ -67,8 +68,8 @@ def gpu_traits(
     Raises
     ------
     DeviceError
-        The package does not know the limits of `arch`. Or the kernels were not compiled for `arch`,
-        or a library computes an operator of a kind for which no kernel is assumed.
+        The package does not know the limits of `arch`. Or the kernels were not compiled for `arch`.
+        Or a library computes an operator of a kind for which this module assumes no kernel.
     """
     traits = operator_traits(program)
     traits = [
@@ -112,8 +113,8 @@ def launches_of(
     Raises
     ------
     DeviceError
-        The operator's kernel was not compiled for `arch`, or a library computes the operator and no
-        kernel is assumed for its kind.
+        The operator's kernel was not compiled for `arch`. Or a library computes the operator, and
+        this module assumes no kernel for operators of this kind.
     """
     if op.library is not None and op.description is not None:
         return (assumed_demand(op.description, arch),)
@@ -134,14 +135,14 @@ def assumed_demand(op: LibraryOp, arch: str) -> KernelDemand:
     Raises
     ------
     DeviceError
-        The package does not know the limits of `arch`, or no kernel is assumed for the operator's
-        kind.
+        The package does not know the limits of `arch`, or this module assumes no kernel for
+        operators of this kind.
     """
     sizes = op.product_sizes
     if sizes is None:
         raise DeviceError(
-            f"no library's kernel is assumed for operators of the kind `{op.op}` on a GPU; let "
-            "TVM's kernel run the operator"
+            f"it is not known which resources a library's kernel for `{op.op}` needs on a GPU; "
+            "let TVM's kernel run the operator"
         )
     limits = multiprocessor(arch)
     if op.dtype == "float32" and not op.fields().get("allow_tf32"):

@@ -74,7 +74,7 @@ def check_provider_names(names: Iterable[str], device: Device) -> None:
                 f"kernel provider `{name}` has no kernels for {where}: choose among "
                 f"{', '.join(known)}, or compile for another kind of target"
             )
-        raise InputError(f"there is no kernel provider `{name}`: there are {', '.join(known)}")
+        raise InputError(f"there is no kernel provider `{name}`: choose among {', '.join(known)}")
 
 
 def available_providers(
@@ -87,7 +87,7 @@ def available_providers(
     Raises
     ------
     InputError
-        `wanted` contains a name that no provider for `device` has.
+        `wanted` contains a name that is not the name of a provider for `device`.
     """
     names = provider_names(device) if wanted is None else tuple(dict.fromkeys(wanted))
     check_provider_names(names, device)
@@ -107,7 +107,7 @@ def library_version(name: str) -> str | None:
     try:
         return str(library.native.load_kernel_library(name, library.place.find()))
     except ExecutionError as error:
-        _LOG.info("no kernels of %s; TVM's kernels run instead: %s", name, error)
+        _LOG.info("library %s cannot be loaded, so TVM's kernels run instead: %s", name, error)
         _WHY_MISSING[name] = str(error)
         return None
 
@@ -115,13 +115,13 @@ def library_version(name: str) -> str | None:
 def library_identity(name: str) -> str | None:
     """Return a text that differs between versions of library `name`, or None if it is missing.
 
-    Calling this function takes only milliseconds. `library_version` takes longer: it imports
-    tvm_ffi, which imports PyTorch if it is installed.
+    This function takes only milliseconds. The function `library_version` takes longer, because it
+    imports tvm_ffi, which imports PyTorch if PyTorch is installed.
     """
     try:
         return file_identity(_library(name).place.find())
     except OSError:
-        # The path is not known, but the system's loader may find the file in its own folders.
+        # Only a file name is known, but the system's loader may find the file in its own folders.
         return library_version(name)
 
 
@@ -157,9 +157,7 @@ def why_unsupported(name: str, op: LibraryOp) -> str:
 
 
 def blocked_layout(name: str) -> Layout:
-    """The layout of blocked tensors for which library `name` has fast kernels. The library must be
-    loaded.
-    """
+    """The blocked layout for which library `name`, which must be loaded, has fast kernels."""
     return cast(Layout, _library(name).native.blocked_layout(name))
 
 

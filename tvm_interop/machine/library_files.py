@@ -28,7 +28,7 @@ class LibraryFile(NamedTuple):
         if override:
             return override
         beside_python = os.path.join(sys.prefix, "lib", self.file)
-        # Look in the usual place first, because that is faster than reading the package's metadata.
+        # Look in the usual folder first. This is faster than reading the package's metadata.
         if os.path.isfile(beside_python):
             return os.path.realpath(beside_python)
         import importlib.metadata
@@ -50,8 +50,8 @@ def file_identity(path: str) -> str:
     """Return a text that identifies a library's file. Different builds of a library have different
     texts.
 
-    The text depends on the beginning and the end of the file, which hold the tables of functions,
-    sections and sizes.
+    The text is computed from the beginning and the end of the file. They hold the tables of
+    functions and sections, which differ between builds.
 
     Raises
     ------

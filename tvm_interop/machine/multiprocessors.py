@@ -4,14 +4,14 @@ The rules come from NVIDIA's occupancy calculator (`cuda_occupancy.h` of the CUD
 the tests compile and compare with this module:
 
 - A multiprocessor holds threads as whole warps of 32 threads.
-- Registers are set aside for each warp, in units of 256. A multiprocessor has four parts, each with
+- Registers are allocated to each warp, in units of 256. A multiprocessor has four parts, each with
   a quarter of the registers, and a warp takes all its registers from one part.
-- Shared memory is set aside for each block, in units of 256 bytes before compute capability 8.0 and
-  of 128 bytes since. Since 8.0 CUDA takes 1 KiB of it for itself.
+- Shared memory is allocated to each block. The unit is 256 bytes before compute capability 8.0, and
+  128 bytes from 8.0 on. From 8.0 on, CUDA takes 1 KiB in each block for itself.
 - A multiprocessor holds at most a certain number of blocks and of warps.
 
-A multiprocessor divides one memory into shared memory and cache, as a setting says. This module
-assumes the setting with the most shared memory, which a kernel can ask for.
+A multiprocessor divides one memory into shared memory and cache. A kernel can choose the division.
+This module assumes the division with the most shared memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Multiprocessor:
     blocks, warps: the most blocks and warps that a multiprocessor holds at once.
     shared_bytes: the most shared memory that all its blocks get together.
     block_shared_bytes: the most shared memory that one block may ask for.
-    shared_unit: unit of shared memory in bytes.
+    shared_unit: unit in which shared memory is allocated, in bytes.
     reserved_bytes: shared memory that CUDA itself takes in each block.
     registers: number of 32-bit registers.
     block_registers: the most registers that one block may take.
@@ -99,13 +99,14 @@ MULTIPROCESSORS: Mapping[str, Multiprocessor] = {
 The numbers come from the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA
 C++ Programming Guide: resident blocks, resident warps, and the shared memory and registers of a
 multiprocessor and of a block. For architectures before 7.5 they come from editions of the guide
-before CUDA 13. The units in which registers and shared memory are set aside come from
-`cuda_occupancy.h`."""
+before CUDA 13. The units in which registers and shared memory are allocated come from
+`cuda_occupancy.h`.
+"""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU model, such as the V100.
+    """A type of GPU, such as the V100.
 
     Attributes
     ----------
@@ -147,9 +148,9 @@ class Residency:
 
     Attributes
     ----------
-    blocks: the number of blocks; 0 if the kernel cannot be launched.
+    blocks: the number of blocks that a multiprocessor holds; 0 if the kernel cannot be launched.
     limited_by: the resource that limits the number: `blocks`, `threads`, `registers` or `shared
-        memory`. If several limit it equally, the first in this order.
+        memory`. If several resources limit it equally, the first of them in this order.
     """
 
     blocks: int
@@ -190,8 +191,8 @@ def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
     """For each resource, the most blocks of a launch that fit on a multiprocessor of `arch`.
 
     The keys are `blocks`, `threads`, `registers` and `shared memory`, in this order. Each number is
-    the limit by one resource alone. It is 0 if a single block needs more of the resource than there
-    is.
+    the limit that one resource sets by itself. It is 0 if a single block needs more of this
+    resource than a multiprocessor has.
 
     Raises
     ------
@@ -210,9 +211,10 @@ def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
 def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
     """The fraction of a multiprocessor's threads, registers or shared memory that one block takes.
 
-    The result is the largest of the three fractions. It is computed from what the multiprocessor
-    sets aside for the block, which may be more than the block asks for. It is above 1 if the kernel
-    cannot be launched because one of the three resources does not suffice.
+    The result is the largest of three fractions: of threads, of registers and of shared memory.
+    They are computed from the resources that are allocated to the block, which may be more than the
+    block asks for. The result is above 1 if the kernel cannot be launched because one of these
+    resources does not suffice.
 
     Raises
     ------
@@ -229,10 +231,10 @@ def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
 
 
 def waves(demand: KernelDemand, gpu: Gpu) -> float:
-    """The number of a launch's blocks, divided by the number that the whole GPU holds at once.
+    """The number of blocks of a launch, divided by how many of them a GPU holds at once.
 
-    If the result is above 1, some blocks wait until others end, even if nothing else runs. The
-    result is infinite if the kernel cannot be launched.
+    If the result is above 1, some blocks must wait until other blocks of the launch end. The result
+    is infinite if the kernel cannot be launched.
     """
     at_once = residency(demand, gpu.arch).blocks * gpu.multiprocessors
     return demand.blocks / at_once if at_once else float("inf")
@@ -258,8 +260,8 @@ def _by_registers(demand: KernelDemand, sm: Multiprocessor) -> int:
     of_warp = _registers_of_warp(demand)
     if of_warp == 0:
         return sm.blocks
-    # A block is assumed to fit if it fits when its warps are spread evenly over the parts of the
-    # multiprocessor.
+    # Assume that the warps of a block are spread evenly over the multiprocessor's four parts. The
+    # block fits if each part has enough registers for its warps.
     if of_warp * _rounded_up(_warps(demand), _PARTS) > sm.block_registers:
         return 0
     return sm.registers // _PARTS // of_warp * _PARTS // _warps(demand)

@@ -34,10 +34,12 @@ from .store import LatencyStore
 
 _ROUND = 8
 _ROUND_SHARE = 0.01
-"""A round measures `_ROUND` kinds of stages, or this fraction of all kinds, whichever is more."""
+"""A round measures `_ROUND` kinds of stages, or this fraction of all kinds if that is more. A kind
+is a set of stages that run the same kernels.
+"""
 _LEAST_SAMPLES = 24
-"""With fewer measured stages, no predictions are made: the stages to measure are drawn at
-random.
+"""If fewer stages than this were measured, no latencies are predicted, and the next stages to
+measure are drawn at random.
 """
 _OPTIMISM = 1.0
 """An optimistic latency is this many standard deviations below the expected latency."""
@@ -138,24 +140,24 @@ class ActiveSearch:
        and the stages of schedules that are nearly as good as the first schedule.
     3. Learn from the measurements.
 
-    In this way, a stage that could change the best schedule is measured before a stage that could
-    not. This principle is called optimism in the face of uncertainty. If an optimistic latency was
-    too small, measuring the stage corrects it.
+    With optimistic latencies, the search first measures the stages that could change the best
+    schedule. This principle is called optimism in the face of uncertainty. If an optimistic latency
+    was too small, the measurement corrects it.
 
     The search ends when all stages of the best optimistic schedule are measured, or when three
     rounds together have made the schedule faster by less than 1%. It also ends when a budget is
     used up. At any time the result is the best schedule that has only measured stages. While the
-    model has few samples, the stages to measure are drawn at random. Such random rounds do not
-    count among the three rounds.
+    model has few samples, rounds draw the stages to measure at random. Such random rounds do not
+    count as rounds without a gain.
 
-    Scheduler `ios` searches the graph block by block. Each block may have a part of
-    `max_transitions`. If it has more transitions, not all of its stages can be considered.
-    Scheduler `ios` then finds a schedule by its beam search, with expected latencies. This search
-    takes the faster of this schedule and the best schedule known before, and divides it into
-    windows of neighbouring stages. Only stages made of the operators of one window are considered.
-    When further rounds gain nothing, the beam search is repeated. It now has better predictions,
-    because the model has learned meanwhile, and other windows. The search ends when two repetitions
-    in a row have gained less than 1% each.
+    Scheduler `ios` searches the graph block by block. Each block gets a part of `max_transitions`.
+    If a block has more transitions, not all of its stages can be considered. Then the beam search
+    of `ios` finds a schedule by expected latencies. `ActiveSearch` takes the faster of this
+    schedule and the best schedule known before, and divides it into windows of neighbouring stages.
+    Only stages made of the operators of one window are considered. When further rounds gain
+    nothing, the beam search is repeated with other windows. By then its predictions are better,
+    because the model has learned from new measurements. The search ends when two repetitions in a
+    row have gained less than 1% each.
 
     Attributes
     ----------
@@ -188,7 +190,8 @@ class ActiveSearch:
         learned: predicts stages.
         max_group_ops, max_groups, endings, streams, max_transitions, parts: as in scheduler `ios`.
         max_measurements: how many stages of several operators may be measured; None for no limit.
-            Stages that are known already do not count. Stages that run the same kernels count once.
+            Stages whose latencies are known already do not count. Several stages that run the same
+            kernels count as one.
         time_budget_s: seconds after which no further round begins; None for no limit.
         seed: seed of the random draw of the first stages.
         on_round: called with a `Round` after each round.
@@ -232,8 +235,8 @@ class ActiveSearch:
     def run(self) -> Schedule:
         """Search to the end, and return the schedule of `best()`.
 
-        If anything was measured, the schedule's stages are measured again at the end. A search
-        prefers stages that were fast by chance, so the sum of the first measurements is too small.
+        If the search measured any stage, the stages of its schedule are measured again at the end.
+        The reason is that a search prefers stages whose first latencies were low by chance.
         """
         in_vain = 0
         while True:
@@ -293,8 +296,8 @@ class ActiveSearch:
     def expected_us(self, stages: StageBatch) -> Floats:
         """Microseconds of stages of the searched graph: measured if possible, otherwise predicted.
 
-        While the model has few samples, the prediction is the latency of the stage's longest
-        stream, which is the sum of the latencies of the stream's operators.
+        While the model has few samples, a stage is predicted to take as long as its longest stream.
+        A stream takes the sum of the latencies of its operators.
         """
         batch = self._packed(stages)
         if self._learned.num_samples < _LEAST_SAMPLES:
@@ -340,8 +343,8 @@ class ActiveSearch:
     def _windows(self) -> StageSpace:
         """All stages whose operators lie in one window of a schedule.
 
-        A window is a range of neighbouring stages. The schedule is the best by expected latencies,
-        or the best with only measured stages if that is at least as fast.
+        A window is a range of neighbouring stages of a schedule. This schedule is the best one by
+        expected latencies, or the best one of measured stages if it is at least as fast.
         """
         started = time.perf_counter()
         most = min(self._options.max_transitions, _EXPECTED_TRANSITIONS)
@@ -384,8 +387,9 @@ class ActiveSearch:
         predicted = self._learned.predict(self._space.kinds)
         hoped = self._space.wanted(predicted.optimistic_us(_OPTIMISM), self._round)
         expected = self._space.wanted(predicted.us, 0) if hoped else []
-        # A round measures only the first kinds of the result. So the result takes kinds in turns
-        # from two lists: by expected latencies and by optimistic latencies.
+        # A round measures only the first kinds of the result. So the result alternates between two
+        # lists: the kinds wanted by expected latencies, and the kinds wanted by optimistic
+        # latencies.
         both = [i for pair in zip(expected, hoped, strict=False) for i in pair]
         return np.array(list(dict.fromkeys([*both, *expected, *hoped])), dtype=np.intp)
 
@@ -396,7 +400,7 @@ class ActiveSearch:
     def _stands(self) -> bool:
         """Whether the last `_PATIENCE` rounds together gained less than the fraction `_STABLE`.
 
-        Rounds that searched other candidate stages do not count.
+        Only rounds that searched the current candidate stages count.
         """
         recent = self.rounds[self._first_round :][-_PATIENCE - 1 :]
         if len(recent) <= _PATIENCE or any(r.samples < _LEAST_SAMPLES for r in recent[1:]):
@@ -440,7 +444,7 @@ class ActiveSearch:
 
 
 class ExpectedLatency(LatencyModel):
-    """The latencies that a search expects: measured where they are known, otherwise predicted."""
+    """A latency model that gives measured latencies where they are known, else predictions."""
 
     def __init__(self, search: ActiveSearch) -> None:
         self._search = search

@@ -93,7 +93,7 @@ class CpuStageTimer:
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
-        """Do nothing, because this timer has reserved no device that must be released."""
+        """Do nothing: this timer reserves no device, so none must be released."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         return measured_by(_runtime, [self._executor(streams) for streams in stages], self._seed)

@@ -26,14 +26,17 @@ from .stage_timer import Job, Result, Streams
 _IN_A_ROW = 4
 """A short stage is timed by two CUDA graphs. The shorter graph runs the stage this many times."""
 _LONG_US = 100.0
-"""If such a graph takes more microseconds than this, the stage is long: its graphs run it once and
-twice."""
+"""If a graph with `_IN_A_ROW` runs of a stage takes more microseconds than this, the stage is long.
+Then one graph runs the stage once, and the other graph runs it twice.
+"""
 _LEAST_RUNS = 3
 """How often each graph runs before the first latency is computed, so that one delayed run does no
-harm. If fewer latencies were asked for, later latencies use the other runs."""
+harm. Runs that are not needed yet are used for later latencies.
+"""
 _LEAST_S = 1e-9
-"""The least latency in seconds. A limit is needed because the difference of two times may be 0 or
-less."""
+"""The least latency in seconds. A latency is the difference of two measured times, which may be 0
+or less, and this limit replaces it then.
+"""
 
 
 @dataclass
@@ -62,8 +65,8 @@ class _Chain:
     def latencies_s(self, repeats: int) -> list[float]:
         """One latency of the stage, in seconds, from each of `repeats` runs of the longer graph.
 
-        Each run of the longer graph is used once. Subtracted from it is the median time of all runs
-        of the shorter graph so far, because other work may have delayed a single run.
+        Each run of the longer graph gives one latency: its time minus the median time of all runs
+        of the shorter graph. The median is used because a single run might have been delayed.
         """
         long_s, self.unused_s = self.unused_s[:repeats], self.unused_s[repeats:]
         base_s = float(np.median(undisturbed(self.short_s)))
@@ -71,7 +74,7 @@ class _Chain:
 
 
 class CudaStageTimer:
-    """Runs stages on GPU 0.
+    """Runs and times stages on GPU 0.
 
     A stage's latency is the time that the stage adds to a CUDA graph. One graph runs the stage
     `_IN_A_ROW` times in a row, and another graph runs it twice as often. CUDA events before and
@@ -79,8 +82,9 @@ class CudaStageTimer:
     `_IN_A_ROW`. It does not include the time to begin a graph, which is longer than many operators
     take. It includes the gap between two operators.
 
-    Each repetition finds the stage's data in the L2 cache. So operators that are limited by memory
-    seem faster than they are in a model, where they run after other operators.
+    A CUDA graph repeats the stage, so each repetition finds the stage's data in the L2 cache. So
+    operators that are limited by memory seem faster than in a model, where other operators run
+    before them.
 
     Attributes
     ----------
@@ -108,7 +112,7 @@ class CudaStageTimer:
         """
         self.setting = Setting(
             device=_cuda.describe_device(0),
-            driver="",  # The device's description includes the driver's version.
+            driver="",  # `device` already includes the driver's version.
             cores=0,
             tvm_version=tvm.__version__,
             streams=streams,
@@ -128,8 +132,8 @@ class CudaStageTimer:
     def why_not(self, op: int) -> str:
         """Why the library of operator `op` has no kernel for this GPU; "" if it has one.
 
-        To find out whether it has a kernel, the library is asked to prepare one. A kernel that
-        cannot be part of a CUDA graph does not count.
+        To find out, the library is asked to prepare a kernel for the operator. A kernel that cannot
+        be part of a CUDA graph does not count.
         """
         try:
             self._executor([[op]], 1)
@@ -138,7 +142,7 @@ class CudaStageTimer:
         return ""
 
     def implementation(self, op: int) -> str:
-        """Return "" for an unknown name: GPU libraries choose implementations by measuring them."""
+        """Return "": a GPU library chooses its implementation by itself and does not name it."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
@@ -153,7 +157,7 @@ class CudaStageTimer:
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
-        """Do nothing, because this timer has reserved no device that must be released."""
+        """Do nothing: this timer reserves no device, so none must be released."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         chains = [self._chain(streams) for streams in stages]

@@ -19,7 +19,9 @@ from .store import LatencyStore
 class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["tvm_interop.latencies"]
     version: Literal[1, 2]
-    """Exported lines of version 1 are read too; their records have no spread."""
+    """The version of the exported lines. Lines of version 1 are read too; their records have no
+    spread.
+    """
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -37,7 +39,7 @@ def export_lines(store: LatencyStore) -> Iterator[str]:
 
 
 def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tuple[int, int]:
-    """Add lines of `export_lines` to `store`. Of two records with the same key, the newer stays.
+    """Add the lines that `export_lines` wrote to `store`. For each key, the newest record is kept.
 
     Parameters
     ----------
@@ -100,7 +102,8 @@ def _check(line: _Line, workloads: dict[str, Workload]) -> None:
     for hash_ in (h for group in record.groups or () for h in group):
         if hash_ not in workloads:
             raise ValueError(
-                f"record `{record.key}` is of workload `{hash_}`, which no line before it describes"
+                f"record `{record.key}` refers to workload `{hash_}`, which no earlier line "
+                "describes; export the database again"
             )
 
 

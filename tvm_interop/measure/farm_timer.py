@@ -31,11 +31,11 @@ from .stage_timer import Job, Result, Streams
 _LOG = logging.getLogger("tvm_interop")
 _ANSWER_S = 300.0
 _LOOK_S = 1.0
-"""The seconds between two checks whether a server has not answered for too long."""
+"""The seconds between two checks whether a server is late with its answer."""
 _CLOSE_S = 5.0
 
 _Jobs = queue.SimpleQueue["Job[Any] | None"]
-"""A queue of jobs that no server works on yet. An entry None tells a server to stop."""
+"""A queue of jobs that no server has started. The entry None tells a server to stop."""
 
 
 def farm_timer(
@@ -54,8 +54,9 @@ def farm_timer(
     kernels_so: the shared library of TVM's kernels, for the servers' target.
     streams, threads: the number of streams, and the number of threads that the kernels of one
         stream may use.
-    answer_s: seconds after which a server that has not answered is given up. A server runs at most
-        9 stages before it answers, each stage 10 times with timing and 10 times without.
+    answer_s: seconds after which a server that has not answered is no longer used. Before it
+        answers, a server runs at most 9 stages, each stage 10 times with timing and 10 times
+        without.
 
     Raises
     ------
@@ -100,8 +101,8 @@ def farm_timer(
 class FarmStageTimer:
     """Runs stages on several servers at once, assuming that the servers are equally fast.
 
-    Each server does one job at a time. A server that fails, or does not answer, is given up.
-    Another server then does the job from the start.
+    Each server does one job (the measurement of some stages) at a time. If a server fails or does
+    not answer, it is no longer used, and another server does its job from the start.
 
     Attributes
     ----------
@@ -118,7 +119,7 @@ class FarmStageTimer:
 
         Parameters
         ----------
-        answer_s: seconds after which a server that has not answered is given up.
+        answer_s: seconds after which a server that has not answered is no longer used.
         """
         self.setting = setting
         self._answer_s = answer_s
@@ -170,12 +171,12 @@ class FarmStageTimer:
                 waiting.put(None)
 
     def _next(self, waiting: _Jobs, answers: queue.SimpleQueue[_Answer]) -> Any:
-        """The result of the next job that a server finishes. Servers that fail are given up."""
+        """The result of the next job that a server finishes. A failed server is no longer used."""
         while True:
             with contextlib.suppress(queue.Empty):
                 answer = answers.get(timeout=_LOOK_S)
                 if answer.server not in self._servers:
-                    continue  # The server was given up before it answered.
+                    continue  # This server answered too late and is no longer used.
                 if answer.error is None:
                     return answer.found
                 self._give_up(answer.server, answer.job, f"failed: {answer.error}", waiting)
@@ -184,14 +185,12 @@ class FarmStageTimer:
                 self._give_up(server, server.job, why, waiting)
 
     def _give_up(self, server: _Server, job: Job[Any] | None, why: str, waiting: _Jobs) -> None:
-        """Continue without the server, and queue its job again. Raise DeviceError if no server is
-        left.
-        """
-        _LOG.warning("a server %s; it is given up", why)
+        """Stop using a server, and queue its job again. Raise DeviceError if no server is left."""
+        _LOG.warning("a server %s; it is no longer used", why)
         self._servers.remove(server)
         if not self._servers:
             raise DeviceError(
-                f"the last server {why}; start other servers and continue; measurements are kept"
+                f"the last server {why}; start other servers and run again; measurements are kept"
             )
         waiting.put(job)
 
@@ -207,8 +206,8 @@ class _Answer:
 class _Server:
     """A session on one server, which has a copy of the program whose stages are timed.
 
-    A call of TVM's RPC that gets no answer cannot be stopped. So if a server is given up, its
-    session is left as it is, together with the thread that waits for the answer.
+    A call of TVM's RPC that gets no answer cannot be stopped. So if a server does not answer, its
+    session is not closed, and the thread that waits for the answer is left waiting.
 
     Attributes
     ----------
@@ -226,7 +225,7 @@ class _Server:
         return 0.0 if since_s is None else time.monotonic() - since_s
 
     def work(self, waiting: _Jobs, answers: queue.SimpleQueue[_Answer]) -> None:
-        """Do one job after the other, until a job is None or fails."""
+        """Do jobs from the queue one after the other, until a job is None or fails."""
         while (job := waiting.get()) is not None:
             self.job = job
             try:
@@ -260,9 +259,7 @@ class _Server:
 
 
 def _described(program: Program) -> dict[str, Any]:
-    """The arguments from which `ServedProgram` makes the program; each tensor has its own
-    memory.
-    """
+    """The arguments from which `ServedProgram` makes the program, without shared tensor memory."""
     return {
         "buffers": [value.nbytes for value in program.values],
         "values": [

@@ -1,4 +1,4 @@
-"""A latency model that measures little and predicts the rest, for any scheduler.
+"""A latency model that gives some measured latencies and predicts all others, for any scheduler.
 
 `few_search.py` decides which operators and stages are measured.
 """
@@ -24,11 +24,12 @@ from .store import LatencyStore
 LEAST_SAMPLES = 24
 """The least number of stages to learn from.
 
-With fewer measured stages, a stage is predicted to take as long as its longest group.
+If fewer stages were measured, a stage is predicted to take as long as its longest group.
 """
 _NEVER_FREE = 1.001
-"""A predicted stage takes at least this many times as long as its longest group. Until operators
-are measured together, schedulers must assume that the operators slow each other down."""
+"""A predicted stage takes at least this many times as long as its longest group. So schedulers
+assume that operators slow each other down, until a measurement shows that they do not.
+"""
 
 
 class Device(Known, Protocol):
@@ -45,18 +46,18 @@ class FewMeasured(LatencyModel):
     """Gives the measured latency of a stage if there is one, and a predicted latency otherwise.
 
     Until a scheduler asks for a stage of several operators, the latency of each single operator is
-    predicted from the operator's work. At the first stage of several operators, all operators are
-    measured. A stage is then predicted as a multiple of the time of its longest group. A group
-    takes the sum of its operators' latencies.
+    predicted from the operator's work. When a scheduler first asks for a stage of several
+    operators, all operators are measured. From then on, the latency of a stage is predicted as a
+    multiple of the time of its longest group. A group takes the sum of its operators' latencies.
 
     Attributes
     ----------
     optimism: how many standard deviations are subtracted from the expected latency of an unmeasured
         stage of several operators.
     was_asked: whether a scheduler has asked for any latency.
-    asked: unmeasured stages of several operators, by key, that a scheduler has asked for while too
-        few stages were measured to predict their latencies. Stages that run the same kernels are of
-        one kind, and `asked` has one stage of each kind.
+    asked: stages of several operators, by key, for which a scheduler asked while too few stages
+        were measured to predict latencies. Stages that run the same kernels are of one kind, and
+        `asked` has one stage of each kind.
     measured: the number of measured stages of several operators; stages of one kind count once.
     operators_measured: the number of measured single operators; operators of one kind count once.
     """
@@ -104,7 +105,7 @@ class FewMeasured(LatencyModel):
         self._keys = device.keys(self._alone)
 
     def learn_from(self, records: Sequence[Record], workloads: Mapping[str, Workload]) -> None:
-        """Learn from the records of a database, of any models, that `samples_of` can use."""
+        """Learn from the records of a database, of any model, that `samples_of` can use."""
         own = set(self._keys)
         self._records = records, workloads
         self.operators.observe_records([r for r in records if r.key not in own], workloads)
@@ -231,9 +232,7 @@ class FewMeasured(LatencyModel):
     def unmeasured(
         self, stages: Sequence[Sequence[Sequence[int]]]
     ) -> list[tuple[tuple[int, ...], ...]]:
-        """The stages among `stages` that have several operators and are not measured, one of each
-        kind.
-        """
+        """The unmeasured stages of several operators among `stages`, one of each kind."""
         several = [groups for groups in stages if sum(map(len, groups)) > 1]
         if not several:
             return []

@@ -1,8 +1,8 @@
 """Runs any scheduler with few measurements, because the latencies of most stages are predicted.
 
-The module `active.py` does the same for IOS alone, and knows which stages decide between IOS's
-schedules. In this module a scheduler may be any function. It is called repeatedly, and the stages
-that it chose are measured.
+The module `active.py` also finds schedules with few measurements, but for IOS only. It finds the
+stages that decide which schedule of IOS is best. In this module, a scheduler may be any function.
+The scheduler is called repeatedly, and the stages that it chooses are measured.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .few_measured import LEAST_SAMPLES, FewMeasured
 _ROUND = 8
 """Number of kinds of operators that are measured in a round."""
 _UNSURE = 0.05
-"""Operators are measured until the relative uncertainty of the unmeasured operators is at most
-this.
+"""Operators are measured until the relative uncertainty of the unmeasured operators is at most this
+number.
 
 This uncertainty is the sum of the unmeasured operators' latencies times their standard deviations,
 divided by the sum of all operators' latencies.
@@ -42,7 +42,7 @@ Run = Callable[[FewMeasured], Schedule]
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a search.
+    """The limits of a search by `search_with_few`.
 
     Attributes
     ----------
@@ -68,9 +68,9 @@ def search_with_few(
 
     A scheduler such as `lios+` asks only for the latencies of single operators, and gets
     predictions. The operators whose predictions are the least certain are measured first, eight
-    kinds in a round. The uncertainty of a kind is the sum, over all its operators, of predicted
-    latency times standard deviation. The rounds end when the uncertainties of all kinds add up to
-    at most 5% of the sum of all latencies.
+    kinds in a round. Operators of one kind run the same kernel. The uncertainty of a kind is the
+    sum, over all its operators, of predicted latency times standard deviation. The rounds end when
+    the uncertainties of all kinds add up to at most 5% of the sum of all latencies.
 
     A scheduler such as `multi-gpu` asks for the latencies of stages of several operators, and gets
     optimistic predictions. Each round runs the scheduler and measures the stages of the new
@@ -88,10 +88,10 @@ def search_with_few(
 
     Returns
     -------
-    The schedule. Its stages were measured again at the end, because a search prefers stages that
-    were fast by chance. Its `stats` has `stages_measured`, `operators_measured`, `operators_in_all`
-    (operators of the same kind count once), `rounds`, and `mape` and `spearman`, the error of the
-    last round's predictions.
+    The schedule. Its stages were measured again at the end, because a search prefers stages whose
+    first latencies were low by chance. Its `stats` has `stages_measured`, `operators_measured`,
+    `operators_in_all` (operators of the same kind count once), `rounds`, and `mape` and `spearman`,
+    the error of the last round's predictions.
     """
     return _Search(run, graph, few, limits or Limits(), seed).found()
 
@@ -119,8 +119,8 @@ class _Search:
         few.optimism = _OPTIMISM
         made = self._run(few)
         if few.is_priced_by_stages and few.operators_measured:
-            # The first run of the scheduler began with predicted latencies of operators. By now all
-            # operators are measured, so the scheduler runs again.
+            # The first run of the scheduler used predicted latencies of operators. By now all
+            # operators are measured, so run the scheduler again.
             made = self._run(few)
         made = self._by_stages(made) if few.is_priced_by_stages else self._by_operators(made)
         again = 0

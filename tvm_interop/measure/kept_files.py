@@ -17,8 +17,9 @@ _ENVIRONMENT = "TVM_INTEROP_KEPT"
 _DIGEST_BYTES = 32
 _SUFFIX = ".kept"
 _VERSION = 2
-"""Version of the files' contents. Files of another version are not found. They are removed later,
-when all files together exceed the size limit."""
+"""Version of the contents of kept files. Files of another version are ignored, and are removed when
+all files together exceed the size limit.
+"""
 MAX_BYTES = 1 << 30
 """The largest total size of all files, in bytes, unless another limit is given."""
 
@@ -26,10 +27,10 @@ MAX_BYTES = 1 << 30
 class KeptFiles:
     """Keeps bytes by key, in a folder that several processes may share.
 
-    A file appears whole or not at all. It begins with a SHA-256 digest of its key and its data. A
-    damaged file does not match its digest, so it counts as missing, and is removed. If all files
-    together exceed the size limit, the files that were not used for the longest time are removed.
-    If the folder cannot be written to, nothing is kept and a warning is logged.
+    A file is written completely or not at all. It begins with a SHA-256 digest of its key and its
+    data. A damaged file does not match its digest, so it counts as missing, and is removed. If all
+    files together exceed the size limit, the files that were not used for the longest time are
+    removed. If the folder cannot be written to, nothing is kept and a warning is logged.
 
     Files may hold machine code, so anybody who can write to a file could run code as you. The
     folder is therefore made for its owner alone. A folder that belongs to another user, or that
@@ -67,11 +68,11 @@ class KeptFiles:
         except OSError:
             return None
         if reason is not None:
-            _LOG.warning("`%s` is not used: it %s", path, reason)
+            _LOG.warning("the kept file `%s` is not used: it %s", path, reason)
             return None
         digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if _digest(kind, key, data) != digest:
-            _LOG.warning("`%s` is damaged: it is made anew", path)
+            _LOG.warning("the kept file `%s` is damaged, so its contents are computed again", path)
             self._remove(path)
             return None
         with contextlib.suppress(OSError):
@@ -85,7 +86,8 @@ class KeptFiles:
             return
         try:
             make_own_folder(self.folder)
-            # Check the folder again, because another user may have made it.
+            # Check the folder again: between the first check and now, another user may have made
+            # it.
             if not self._may_be_used():
                 return
             with replacing(self._path(kind, key)) as temporary:
@@ -96,7 +98,7 @@ class KeptFiles:
         self._trim()
 
     def nbytes(self) -> int:
-        """Bytes of all files together."""
+        """The total size of all kept files, in bytes."""
         return sum(size for _, size, _ in self._files())
 
     def clear(self) -> int:
@@ -159,7 +161,7 @@ def _digest(kind: str, key: str, data: bytes) -> bytes:
 
 
 def kept_beside(latency_db: str | os.PathLike[str] | None, fresh: bool = False) -> KeptFiles | None:
-    """The files kept beside a latency database, in a folder of the same name with `.kept` added.
+    """The `KeptFiles` of a latency database: a folder with the database's name and `.kept` added.
 
     The environment variable `TVM_INTEROP_KEPT` can name another folder. Return None if the variable
     is empty, which means that nothing is kept, or if the database is in memory.

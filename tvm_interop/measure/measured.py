@@ -23,22 +23,24 @@ from .store import LatencyStore
 from .workloads import describe_workload, workload_hash
 
 _FAR_SLOWER = 3.0
-"""An operator counts as far slower than a given latency if one run takes this many times as
-long.
+"""An operator counts as far slower than a given latency if one run of the operator takes this many
+times that latency.
 """
 _SURE = 0.005
 """A latency is not measured again if its standard error is at most this fraction of the latency."""
 _HELD_UP = 1.5
 """A stage that takes this many times as long as its longest group alone is measured a second time.
 
-The system may have run two streams on one core during the whole first measurement.
+The reason is that the operating system may have run two streams on one core during the whole first
+measurement.
 """
 _SIDE_BY_SIDE = 1.25
 """A stage that takes at most this many times as long as its longest group runs well side by side. A
 later run of such a stage shows whether the machine still gives each stream its own core."""
 _WITNESS_US = 100.0
-"""Only a stage of at least this many microseconds shows in a single run whether two streams share a
-core."""
+"""Only a stage that takes at least this many microseconds shows in a single run whether two streams
+share a core.
+"""
 _LOOK_EVERY_S = 0.25
 _WAIT_AT_MOST_S = 5.0
 """The total time in seconds that measurements of one model may wait until each stream has its own
@@ -46,14 +48,15 @@ core. On a virtual machine of two cores, a stream waited 0.1 to 2 seconds for it
 -m benchmarks.shared_cores`). Longer waits do not help, because another program may use a core for
 hours."""
 _BUSY_US = 200.0
-"""The approximate time, in microseconds, that streams run to measure how long a wait between them
-takes."""
+"""The approximate time, in microseconds, that two streams run in a measurement of the wait between
+them.
+"""
 
 _IN_A_HURRY = 8
-"""The most stages in one job if the time is limited. The clock is read only between jobs."""
+"""The most stages in one job if there is a time budget, which is checked only between jobs."""
 
 Programs = dict[str, Streams]
-"""For each stage, by key: the operators of each stream."""
+"""The operators on each stream of a stage, keyed by the key of the stage."""
 
 
 class Progress(Protocol):
@@ -92,11 +95,11 @@ class MeasuredLatency(LatencyModel):
     operator is timed. The operator could then seem slower than a stage that contains it.
 
     The latency is the median of 5 to 30 runs. Runs that other programs delayed do not count (see
-    `undisturbed`). Long stages run less often, and so do stages whose runs agree. A first
-    measurement need not be exact (`QUICK`). `measure_again` measures more exactly (`THOROUGH`). The
-    latency of an empty stage is subtracted. It is the time to start a run, which a model needs only
-    once, not for each stage. On a GPU, `CudaStageTimer` also leaves out the time to begin a CUDA
-    graph.
+    `undisturbed`). Stages run less often if they are long, or if their runs agree. The first
+    measurement of a stage is less exact (`QUICK`) than the measurements of `measure_again`
+    (`THOROUGH`). The latency of an empty stage is subtracted. It is the time to start a run, which
+    a model needs only once, not for each stage. On a GPU, `CudaStageTimer` also leaves out the time
+    to begin a CUDA graph.
 
     Stages of the same kernels on the same shapes are measured only once, even if they are in
     different models. Through the database, other processes use the measurement too.
@@ -167,9 +170,10 @@ class MeasuredLatency(LatencyModel):
     def has_only_reference(self, op: int) -> bool:
         """Whether the library of operator `op` has only its reference implementation for it.
 
-        A reference implementation computes one number after the other, without vectors. It takes up
-        to a thousand times as long as other kernels, so it need not be measured. The library is not
-        asked about an operator that was measured before, because its latency is known.
+        A reference implementation computes one number after the other, without vector instructions.
+        It takes up to a thousand times as long as other kernels, so it need not be measured. If the
+        operator was measured before, its latency is known, so the library is not asked and the
+        result is False.
         """
         if not np.isnan(self.known([[[op]]])[0]):
             return False
@@ -182,14 +186,14 @@ class MeasuredLatency(LatencyModel):
         return self._only_reference[key]
 
     def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
-        """Return those of the operators `ops` that are not far slower than a bound.
+        """Return those of the operators `ops` that are not far slower than their bounds.
 
         `than_us` has a bound for each operator, in microseconds.
 
         Each operator whose latency is unknown runs once. If it is far slower than its bound, it
         runs once more, because another program may have used the core. An operator that is far
-        slower in both runs need not be measured further. The shorter of the two times is stored, so
-        that later calls give the same answer.
+        slower in both runs is not measured further. The shorter of its two times is stored, so that
+        later calls give the same answer.
         """
         return [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
 
@@ -239,7 +243,7 @@ class MeasuredLatency(LatencyModel):
         held_up = {k: p for k, p in unknown.items() if self._side_by_side(k, p) > _HELD_UP}
         self._find_witness({k: p for k, p in unknown.items() if k not in held_up})
         if held_up:
-            # If there is no time to measure again, the first measurements are used.
+            # If the time budget is spent, the first measurements are used.
             with contextlib.suppress(OutOfTimeError):
                 self._wait_for_cores()
                 self._measure(held_up, shorter=True)
@@ -248,8 +252,8 @@ class MeasuredLatency(LatencyModel):
     def _side_by_side(self, key: str, streams: Streams) -> float:
         """The latency of a measured stage, divided by the latency of its longest stream.
 
-        The latency of a stream is the sum of the latencies of its operators. The result is 0 if at
-        most one stream runs, or if the single operators were not measured.
+        The latency of a stream is the sum of the latencies of its operators. The result is 0 if the
+        stage has fewer than two streams, or if its operators were not measured alone.
         """
         running = [ops for ops in streams if ops]
         if len(running) < 2 or not self._op_us:
@@ -291,10 +295,10 @@ class MeasuredLatency(LatencyModel):
         """Measure stages again, and return how many were measured (see
         `LatencyModel.measure_again`).
 
-        A stage is left out if many runs agree, so that its median is known to half a percent: such
+        A stage is left out if its median is known to half a percent, because many runs agree: such
         a stage does not seem fast by chance. The database keeps an estimate from all runs of a
-        stage. This latency model uses the new runs only from now on. When the time budget is spent,
-        the remaining stages are left out.
+        stage, old and new. This object uses only the new runs from now on. When the time budget is
+        spent, the remaining stages are left out.
         """
         programs = [self._on_streams(groups) for groups in stages]
         by_key = {self._key(streams): streams for streams in programs}
@@ -305,13 +309,13 @@ class MeasuredLatency(LatencyModel):
             if key not in earlier or earlier[key].error_us > _SURE * earlier[key].latency_us
         }
         before = self.measured
-        # Without time to measure again, earlier latencies are used.
+        # If the time budget is spent, the earlier latencies are used.
         with contextlib.suppress(OutOfTimeError):
             self._measure(unsure, earlier)
         return self.measured - before
 
     def answer_from_store(self, stages: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Give `stages` the latencies that a later process would read from the database.
+        """Use, for `stages`, the latencies that a later process would read from the database.
 
         The database holds the estimates from all runs of a stage (see `measure_again`).
         """
@@ -328,20 +332,20 @@ class MeasuredLatency(LatencyModel):
         """A key for each stage. Stages with the same key share a measurement.
 
         The key depends on how the groups are packed onto streams. If a stage has more groups than
-        there are streams, this depends on the latencies of single operators, so they are measured
-        first.
+        there are streams, the packing depends on the latencies of single operators, so they are
+        measured first.
         """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()
         return [self._key(self._on_streams(groups)) for groups in stages]
 
     def wait_us(self) -> float:
-        """Measure how many microseconds a wait between streams takes, and keep them in the
-        database.
+        """Measure the microseconds of a wait between streams; keep the result in the database.
 
         Two stages are compared. The first stage runs the smallest operator many times on one
-        stream. The second stage does this on each of two streams. It takes longer than the first by
-        the time of `timer.waits_of_stage` waits. The result is 0 if there is only one stream.
+        stream. The second stage does this on each of two streams. The second stage takes longer
+        than the first by the time of `timer.waits_of_stage` waits. The result is 0 if there is only
+        one stream.
         """
         if self._num_streams < 2:
             return 0.0

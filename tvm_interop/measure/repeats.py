@@ -16,24 +16,27 @@ Measure = Callable[[Sequence[int], int], Sequence[Sequence[float]] | npt.NDArray
 It returns their times in seconds, shape (len(indices), repeats)."""
 
 REPEATS = (3, 5, 10, 20, 30)
-"""The allowed numbers of runs of a stage. There are only a few, so that many stages have the same
-number and can run in turns."""
+"""The possible numbers of runs of a stage. They are few, so that many stages have the same number
+of runs and can run in turns.
+"""
 _HOPELESS_S = 0.5
 """A stage that takes longer than this many seconds is run only once. Such a stage may have a
 library's kernel that is a thousand times slower than other kernels, because it is not made for the
 operator. The exact latency of this kernel does not matter."""
 _LONG_S = 1e-3
-"""If a stage takes longer than this many seconds, its runs take much time and vary little. So half
-as many runs are enough if they agree twice as well."""
+"""A stage that takes longer than this many seconds counts as long. Its runs take much time and vary
+little. So half as many runs are enough, if their times differ by half as much.
+"""
 _ENOUGH = 3
-"""A stage runs again until other programs did not delay this many of its runs. In all it runs at
-most `REPEATS[-1]` times, or `_MOST_OF_LONG` times if it takes long."""
+"""A stage runs until this many of its runs were not delayed by other programs. It runs at most
+`REPEATS[-1]` times, or `_MOST_OF_LONG` times if it is a long stage.
+"""
 _MOST_OF_LONG = 10
 
 
 @dataclass(frozen=True)
 class Care:
-    """Says how exactly latencies must be measured.
+    """How exactly latencies must be measured.
 
     Attributes
     ----------
@@ -51,10 +54,11 @@ class Care:
 
 
 QUICK = Care(stage_s=0.01, known_well=0.02, to_tell=5)
-"""How exactly latencies are measured that are compared with very different latencies, or that are
-measured again if they matter."""
+"""The exactness for latencies that are compared with very different latencies, or that are measured
+again if they matter.
+"""
 THOROUGH = Care(stage_s=0.025, known_well=0.01, to_tell=10)
-"""How exactly latencies are measured if differences of a few percent between them matter."""
+"""The exactness for latencies that are compared with latencies that differ by a few percent."""
 _SHORT_S = 100e-6
 """A stage that is shorter than this many seconds is always measured as exactly as `THOROUGH` says.
 Its runs take little time, and vary more than runs of long stages."""
@@ -98,7 +102,7 @@ def _goes_on(seconds: Sequence[float], care: Care) -> bool:
 
 
 def _care_for(median_s: float, care: Care) -> Care:
-    """How exactly the latency of a stage must be known if its median is `median_s` seconds."""
+    """The exactness for a stage whose median time is `median_s` seconds."""
     if median_s < _SHORT_S:
         return THOROUGH
     if median_s < _LONG_S:

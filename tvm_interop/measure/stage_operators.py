@@ -22,7 +22,7 @@ from .stage_timer import Streams
 def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
     """A function that runs executors in turns, in random order, and times them.
 
-    `seed` decides the random order.
+    `seed` is the seed of the random order in which the executors run.
     """
     seeds = itertools.count(seed)
 
@@ -36,8 +36,8 @@ def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
 class SharedTensors:
     """Tensors that several timers of one model share, so that each is allocated and filled once.
 
-    Two tensors are shared if they stand for the same value, and have the same shape and type. The
-    timers must not run at the same time.
+    Two timers share a tensor if it stands for the same value and has the same shape and type in
+    both. The timers must not run at the same time.
     """
 
     def __init__(self) -> None:
@@ -53,11 +53,12 @@ class SharedTensors:
 class StageOperators:
     """Binds the operators of stages to tensors and kernels, which are made on first use and kept.
 
-    A value has two tensors. Its consumers read the first, and its producer writes the second. So no
-    stage changes the tensors that another stage reads, and a measured time does not depend on
-    earlier measurements. With a single tensor for each value, results would pass through many
-    operators one after the other, and could become denormal numbers. Denormal numbers make some
-    kernels 20 times slower. Only operators of the same stage read each other's results.
+    Each value of the program has two tensors. Operators that read the value read the first tensor,
+    and the operator that computes the value writes the second. So no stage changes the tensors that
+    another stage reads, and a measured time does not depend on earlier measurements. With a single
+    tensor for each value, results would pass through many operators one after the other, and could
+    become denormal numbers. Denormal numbers make some kernels 20 times slower. Only operators of
+    the same stage read each other's results.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class StageOperators:
         seed: int = 0,
         shared: SharedTensors | None = None,
     ) -> None:
-        """Begin with no tensors and no kernels of libraries.
+        """Begin without tensors and library kernels, which are made when they are needed.
 
         Parameters
         ----------
@@ -90,7 +91,7 @@ class StageOperators:
     def bind(self, streams: Streams) -> tuple[list[Any], list[BoundOperator]]:
         """The tensors of a stage, and its operators bound to them.
 
-        Groups of a stage are independent, so no operator waits for another.
+        The groups of a stage are independent, so no operator waits for operators on other streams.
         """
         placed = [(op, s) for s, ops in enumerate(streams) for op in ops]
         operators = [self._program.operators[op] for op, _ in placed]
@@ -180,8 +181,9 @@ class StageOperators:
         array = aligned_empty(stored_shape(described.shape, described.layout), described.dtype)
         # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite nor NaN.
         if not is_computed and is_float(array.dtype):
-            # Each tensor begins at another place in `self._random`. If two tensors were equal, an
-            # operator that subtracts them would compute only zeros.
+            # The numbers of each tensor begin at another place in `self._random`, so no two tensors
+            # are equal. If two tensors were equal, an operator that subtracts them would compute
+            # only zeros.
             first = _STEP * value % _RANDOM
             _fill(array, self._random[first : first + _RANDOM])
         else:
@@ -201,10 +203,10 @@ def tensor_nbytes(program: Program, aligned: Callable[[int], int]) -> Iterator[i
 
 
 _RANDOM = 65537
-"""A tensor's random numbers repeat after this many. To draw more numbers would take time."""
+"""How many random numbers are drawn. A larger tensor repeats them, because drawing takes time."""
 
 _STEP = 7919
-"""The tensors of two neighbouring values begin this many random numbers apart."""
+"""Where the next value's tensor begins in the random numbers, relative to this value's tensor."""
 
 
 def _fill(array: np.ndarray, numbers: np.ndarray) -> None:

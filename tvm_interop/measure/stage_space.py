@@ -1,4 +1,4 @@
-"""The candidate stages of a search that measures only few of them."""
+"""The candidate stages of a search that measures only few candidates."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class StageSpace:
         return np.flatnonzero(np.isnan(self.price_us))
 
     def cheapest(self) -> Found:
-        """The fastest sequence of measured stages.
+        """The fastest sequence of measured stages that runs all operators.
 
         If no sequence of measured stages runs all operators, the result has unmeasured stages too,
         and a huge latency.

@@ -17,14 +17,14 @@ turns."""
 
 Result = TypeVar("Result")
 Job = Callable[[Rounds], Result]
-"""Work on one device: a function that takes the device's `Rounds` and returns a result."""
+"""A job on one device: a function that takes the device's `Rounds` and returns a result."""
 
 
 class StageTimer(Protocol):
     """Runs stages of one program on one kind of device, and times them.
 
-    A timer makes no decisions about measuring. `MeasuredLatency` has a timer, and decides how often
-    a stage runs, which time is subtracted from its latency, and which latencies are kept. To add a
+    A timer only runs and times stages. `MeasuredLatency` uses a timer, and decides how often a
+    stage runs, which time is subtracted from its latency, and which latencies are kept. To add a
     new kind of device, write a class that fits this protocol.
 
     Attributes
@@ -32,8 +32,8 @@ class StageTimer(Protocol):
     setting: the device, and the numbers of streams and threads that stages run on; part of each
         record.
     stages_per_job: how many stages one job measures, running them in turns.
-    waits_of_stage: how many waits between streams, one after the other, are in the time of a stage
-        on two streams: 2 if streams fork before the stage and join after it.
+    waits_of_stage: how many waits between streams the time of a stage on two streams includes, one
+        after the other. The number is 2 if the streams fork before the stage and join after it.
     """
 
     setting: Setting

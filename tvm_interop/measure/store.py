@@ -21,7 +21,7 @@ from ..ownership import make_own_folder, why_not_trusted
 _LOG = logging.getLogger("tvm_interop")
 _ENVIRONMENT = "TVM_INTEROP_LATENCY_DB"
 _APPLICATION_ID = 0x74766D69
-"""SQLite's application id, by which a latency database is recognised: "tvmi" in ASCII."""
+"""The application id in the SQLite file, which marks it as a latency database: "tvmi" in ASCII."""
 _LAYOUT = 3
 _WAIT_S = 60.0
 """Seconds to wait for another process that is writing."""
@@ -81,7 +81,7 @@ def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
         if reason is None:
             return LatencyStore(default)
     _LOG.warning(
-        "latencies are not kept in `%s`: %s; name a file that can be written to in %s",
+        "latencies are not kept in `%s`: %s; set %s to a file that can be written to",
         default,
         reason,
         _ENVIRONMENT,
@@ -115,7 +115,8 @@ class LatencyStore:
         if self.path != ":memory:":
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         with self._explained():
-            # In autocommit mode SQLite begins no transactions by itself; `_transaction` does.
+            # In autocommit mode, SQLite begins no transaction by itself. The method `_transaction`
+            # begins one.
             self._connection = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
             try:
                 self._prepare()
@@ -279,8 +280,8 @@ class LatencyStore:
     def _write_ahead(self) -> None:
         """Turn on write-ahead logging, so that readers and a writer can use the file at once.
 
-        If another process turns on write-ahead logging at the same time, SQLite fails instead of
-        waiting. So this method tries again.
+        If another process turns on write-ahead logging at the same time, SQLite reports an error
+        and does not wait. So this method tries again.
         """
         give_up = time.monotonic() + _WAIT_S
         while True:

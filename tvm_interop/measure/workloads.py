@@ -12,15 +12,16 @@ from ..program.program import Operator, Program
 def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
     """A hash of everything that decides how long an operator takes.
 
-    For a kernel of TVM, the hash is made of the kernel. For a kernel of a library, it is made of
-    the library, its version and the operator's description. If the operator is one of the shares
-    into which a kernel is divided, the hash includes the number of shares.
+    For a kernel of TVM, the hash is computed from the kernel. For a kernel of a library, it is
+    computed from the library's name and version and from the operator's description. A kernel may
+    be divided into shares (parts of its iterations), each an operator. The hash of such an operator
+    includes the number of shares.
     """
     if op.library is None or op.description is None:
         decides = kernel_hashes[op.kernel]
     else:
         decides = f"{op.library} {library_version(op.library)}:{op.description.to_json()}"
-    if op.share is not None:  # The shares into which a kernel is divided take equally long.
+    if op.share is not None:  # All shares of a kernel take equally long: one hash for all.
         decides += f" 1/{op.share[1]}"
     return hashlib.sha256(decides.encode()).hexdigest()[:16]
 

@@ -28,9 +28,9 @@ def read_plan(text: str | bytes) -> Plan:
 def check_plan(plan: Plan) -> None:
     """Prove that a plan is safe: waits and streams order all operators that use the same bytes.
 
-    `stream_form` derives from the plan which bytes each operator reads and writes, and for which
-    operators it waits. Then `checking.races.check_program` proves that there are no races. Neither
-    of these functions uses code of the planner.
+    The module `stream_form` derives from the plan which bytes each operator reads and writes, and
+    which operators it waits for. Then `checking.races.check_program` proves that there are no
+    races. Neither uses code of the planner, so both can find the planner's mistakes.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from ..program.storage import PEER_COPY, dependencies, span
 
 @dataclass(frozen=True)
 class Placement:
-    """A program for several devices. The tensors of an operator lie on the operator's device.
+    """A program for several devices, in which each operator's tensors lie on the operator's device.
 
     Attributes
     ----------
@@ -21,7 +21,8 @@ class Placement:
     order: ids of all operators, copies included, in the order of launching.
     devices: the device of each value.
     copy_of: for each value that is a copy, the original on another device.
-    links: ids of the copies, in the order of launching, by their source and target device.
+    links: ids of the copy operators, in the order of launching, keyed by their source and target
+        device.
     """
 
     program: Program
@@ -34,14 +35,15 @@ class Placement:
 def place_on_devices(program: Program, order: Sequence[int], device_of: Sequence[str]) -> Placement:
     """Put each value on the device that writes it, and copy it to the devices that read it.
 
-    A value lies on the device of its producer; an input or a weight lies on the device of its first
-    reader. If parts of one tensor are written on several devices, the tensor lies on the device of
-    the first producer, and the other parts are copied to this device. Each other device with
-    readers of the tensor gets one copy for all its readers. If a device reads only a part of the
-    tensor, only this part is copied. Inputs and weights are never copied during a run: the host
-    writes them to every device that reads them.
+    A value lies on the device of the operator that writes it. An input or a weight of the model
+    lies on the device of the first operator that reads it. If operators on several devices write
+    parts of one tensor, the tensor lies on the device of the first of them, and the parts written
+    elsewhere are copied to this device. If operators on another device read the tensor, that device
+    gets one copy for all of them. If they read only a part of the tensor, only this part is copied.
+    Inputs and weights are never copied during a run: the host writes them to every device that
+    reads them.
 
-    The host launches a copy right after the last operator that writes the copied value.
+    In the launch order, a copy comes right after the last operator that writes the copied value.
 
     Parameters
     ----------
@@ -95,7 +97,7 @@ class _Placer:
         )
 
     def _homes(self) -> dict[int, str]:
-        """The device of each value that has storage of its own."""
+        """The device of each value that is not an alias, keyed by the value's index."""
         homes: dict[int, str] = {}
         for op, device in zip(self._program.operators, self._device_of, strict=True):
             for v in (*op.outputs, *op.inputs):
@@ -112,8 +114,8 @@ class _Placer:
 
     def _view(self, value: int, device: str) -> int:
         root, begin, end = span(self._values, value)
-        # The host writes an input or a weight as a whole. For other tensors, only the part that is
-        # read is copied.
+        # The host writes a whole input or weight to each device. Of other tensors, only the part
+        # that operators on the device read is copied.
         source = root if root in self._fixed else value
         region = (root, 0, self._values[root].nbytes) if source == root else (root, begin, end)
         key = (*region, device)
@@ -128,8 +130,10 @@ class _Placer:
         return self._add(view, device)
 
     def _written(self, value: int, device: str) -> int:
-        """The value that an operator on `device` writes: `value`, or a value that is copied to
-        it.
+        """The value that an operator on `device` writes instead of `value`.
+
+        The operator writes `value` itself if it lies on `device`. Otherwise it writes a new value,
+        which is then copied to `value`.
         """
         if self._devices[value] == device:
             return value

@@ -1,5 +1,4 @@
-"""Limits of the numbers in a plan. Within them, nothing that is computed from the numbers
-overflows."""
+"""Limits of the numbers in a plan, within which no computation with the numbers overflows."""
 
 DTYPES = frozenset(
     ["bool", "bfloat16", "float16", "float32", "float64"]
@@ -13,9 +12,10 @@ MAX_THREADS = 2**12
 MAX_DEVICES = 2**10
 MAX_RANK = 32
 MAX_REPEATED = 64
-"""An operator may have this many inputs, or twice as many as the plan has values, if that is more.
-The limit refuses files that are made to waste time, in which an operator reads the same values
-hundreds of thousands of times."""
+"""The largest number of inputs of an operator, unless twice the number of the plan's values is
+larger. Without this limit, an attacker could make a file in which an operator reads the same values
+hundreds of thousands of times, to waste time.
+"""
 MAX_DIMENSION = 2**40
 MAX_PARAMETER = 2**31 - 1
 """Largest parameter of a library's operator, for example a stride or a number of groups."""

@@ -28,11 +28,11 @@ def make_plan(
     """Turn a schedule into a plan: streams, the fewest waits, and a memory layout.
 
     With several GPUs, `place_on_devices` says which GPU each tensor lies on, and each GPU has its
-    own arena. For each pair of GPUs with copies from the first to the second, the plan has one more
-    stream, which runs only these copies. So an operator waits for a copy only if it reads the copy.
-    One stream is enough, because copies between the same two GPUs use the same link one after the
-    other. The stream is on the sending GPU, because a write to another GPU's memory needs no
-    answer, but a read does.
+    own arena. If tensors are copied from one GPU to another GPU, the plan has one more stream,
+    which runs only these copies. So an operator waits for a copy only if it reads the copy. One
+    stream per pair of GPUs is enough, because copies from one GPU to another use the same link one
+    after the other. The stream is on the sending GPU: a GPU can write to another GPU's memory
+    without waiting for an answer, but a read needs an answer.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def make_plan(
     """
     graph = program.graph()
     schedule.validate(graph)
-    # The schedule's operator ids may differ from the graph's, so compare names.
+    # Compare names, because the schedule and the graph may number the operators differently.
     ids = schedule.ids_in(graph)
     stream_orders = [[ids[op] for op in ops] for ops in schedule.streams if ops]
     devices = _stream_devices(schedule, device)
@@ -105,15 +105,15 @@ def _launch_order(
     if schedule.launch_order is not None:
         return [ids[op] for op in schedule.launch_order]
     if schedule.is_staged and schedule.devices:
-        # Copies between two GPUs run in the order in which they are launched.
-        # `launch_order_of_stages` orders the stages so that urgent copies come first.
+        # Copies from one GPU to another run in the order in which they are launched. So order the
+        # stages by `launch_order_of_stages`, which makes urgent copies come first.
         stages = schedule.launch_order_of_stages(graph)
         return [ids[op] for s in stages for op in schedule.stages[s].ops]
     return launch_order(stream_orders, waits)
 
 
 def _stream_devices(schedule: Schedule, device: str) -> list[str]:
-    """The device of each stream that has operators; `device` if the schedule names no devices."""
+    """The device of each stream that has operators; this is `device` if the schedule names none."""
     if not schedule.devices:
         return [device for ops in schedule.streams if ops]
     kind = device.partition(":")[0]

@@ -18,7 +18,7 @@ from ..program.storage import PEER_COPY, Layout, dependencies, stored_nbytes, st
 
 
 class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A queue of operators.
+    """A queue of operators that a device runs in order.
 
     Attributes
     ----------
@@ -38,9 +38,9 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     storage: the place of the value's bytes. With storage `input`, `weight` or `output`, the value
-        has a buffer of its own for as long as the module lives. With storage `arena`, the value
-        begins at byte `offset` of the arena, which values share. With storage `alias`, the value
-        begins at byte `offset` of the storage of the value `alias_of`.
+        has a buffer of its own, which is kept as long as the loaded model. With storage `arena`,
+        the value begins at byte `offset` of the arena, which values share. With storage `alias`,
+        the value begins at byte `offset` of the storage of the value `alias_of`.
     layout: the order of the tensor's elements in memory.
     device: the device that the tensor is on; None in a plan for one device.
     copy_of: another value with the same contents, on another device; None if there is no such
@@ -60,7 +60,7 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """The shape in memory, larger than `shape` if the layout pads the last block."""
+        """The shape in memory: larger than `shape` if the layout pads channels to full blocks."""
         return stored_shape(self.shape, self.layout)
 
     @property
@@ -78,8 +78,8 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs, outputs: indices into `Plan.values`; the kernel is called with them in this order.
     stream: index into `Plan.streams`.
     waits: indices of earlier operators, on other streams, that must end before this one starts.
-    library: the kernel library that runs the operator, which `description` describes. None if
-        TVM's `kernel` runs it.
+    library: the kernel library that runs the operator; `description` tells it what to compute. None
+        if TVM's `kernel` runs the operator.
     share: for an operator that runs one share of a kernel, the share's index and the number of
         shares. None if the operator runs the whole kernel.
     """
@@ -113,7 +113,7 @@ _SHOWN = 4
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole model, ready to run.
+    """The plan of a whole model, which an executor can run.
 
     Attributes
     ----------
@@ -175,7 +175,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(dict.fromkeys(stream.device for stream in self.streams))
 
     def device_of(self, value: int) -> str:
-        """The device that `value` lies on."""
+        """The device that `value` (an index into `values`) lies on."""
         return self.values[value].device or self.devices[0]
 
     def arena_of(self, device: str) -> int:
@@ -218,7 +218,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def arena_buffers(self) -> dict[str, dict[int, Buffer]]:
         """The buffers in each device's arena, by value, with their writers and readers.
 
-        An operator that writes or reads an alias counts as a writer or reader of the value whose
+        If an operator writes or reads an alias, it counts as a writer or reader of the value whose
         storage the alias uses.
         """
         writers: dict[int, list[int]] = {}

@@ -11,7 +11,7 @@ from .plan import Plan
 
 
 def check_shapes(plans: Sequence[Plan]) -> None:
-    """Check that plans are of the same model, and that each is for other shapes of the inputs.
+    """Check that all plans are of one model, and that no two plans are for the same input shapes.
 
     Raises
     ------
@@ -45,8 +45,8 @@ def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
     Raises
     ------
     ArtifactError
-        The first axis of an input or output is not the batch, or the sizes are wrong; the message
-        names the input, the output or the sizes.
+        The first axis of an input or output is not the batch, or the batch sizes do not fit the
+        plans. The message names the input, the output or the sizes.
     """
     if not sizes:
         return
@@ -73,8 +73,8 @@ def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
 def check_row_sizes(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) -> None:
     """Check that plans are of the same model, with one plan for each number of rows.
 
-    If two dimensions have ranges, there must be a plan for each combination of their numbers of
-    rows.
+    If two dimensions can have several sizes (numbers of rows), there must be a plan for each
+    combination of their sizes.
 
     Parameters
     ----------
@@ -83,8 +83,8 @@ def check_row_sizes(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) 
     Raises
     ------
     ArtifactError
-        An input or output does not grow with the number of rows along one dimension, or the numbers
-        are wrong; the message names the input, the output or the numbers.
+        An input or output does not have an axis that grows with the number of rows, or the numbers
+        of rows are wrong. The message names the input, the output or the numbers.
     """
     each = list(zip(*ranges.values(), strict=True)) if _fit(ranges, plans) else []
     if len(set(each)) != len(plans) or len(plans) < 2:
@@ -108,7 +108,7 @@ def check_row_sizes(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) 
 def _fit(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) -> bool:
     """Whether there is one plan for each combination of the sizes of all ranges.
 
-    Each range must have one size for each plan, and at least two different sizes.
+    `ranges` must give, for each dimension, one size per plan, and at least two different sizes.
     """
     combinations = math.prod(len(set(sizes)) for sizes in ranges.values())
     return combinations == len(plans) and all(
@@ -124,7 +124,7 @@ def _in_words(ranges: Mapping[str, Sequence[int]]) -> str:
 def check_masks(
     masks: Mapping[str, str], ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]
 ) -> None:
-    """Check that the inputs that are padded with 0 can be masks.
+    """Check that the inputs named as masks, which are padded with 0, can be masks.
 
     Parameters
     ----------

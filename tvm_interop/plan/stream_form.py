@@ -1,8 +1,9 @@
-"""Turns a plan into the form that the checker takes: which bytes each operator reads and writes.
+"""Turns a plan into the input of the race checker: which bytes each operator reads and writes.
 
-The form is computed only from the plan: from its operators with their values, streams and waits,
-and from the place of each value. No code of the planner is used, because the checker must find the
-planner's mistakes. For the same reason this module has its own code for the sizes of tensors.
+The checker's input is computed from the plan only: from its operators with their values, streams
+and waits, and from the place of each value in memory. This module uses no code of the planner,
+because the checker must find the planner's mistakes. For the same reason it has its own code for
+the sizes of tensors.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from .plan import Plan, PlannedValue
 
 
 def stream_program(plan: Plan) -> StreamProgram:
-    """Describe `plan` as a program of streams.
+    """Describe `plan` as a `StreamProgram`, the input of the race checker.
 
-    The indices in `plan` must be valid (see `validate.check_bounds`). No kernel of a plan may write
-    memory that it also reads. A part of a tensor counts as bytes of the whole tensor. So an
-    operator that reads the whole tensor must be ordered after the operators that write its parts.
+    The indices in `plan` must be valid (see `validate.check_bounds`). In the checked form, no
+    kernel may write memory that it also reads. A part of a tensor counts as a range of bytes of the
+    whole tensor. So an operator that reads the whole tensor must be ordered after the operators
+    that write its parts.
     """
     names = [op.name for op in plan.operators]
     operators = tuple(

@@ -1,7 +1,8 @@
 """Chooses the stream that a GPU should prefer.
 
-In a chain of operators, each waits for the operator before it. The chosen stream runs most of the
-longest chain. A run takes at least as long as this chain, so nothing should delay its operators.
+In a chain of operators, each operator waits for the operator before it. A run of the model takes at
+least as long as the longest chain, so nothing should delay the operators of this chain. The chosen
+stream is the one that runs most of them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Pl
     """Return a copy of `plan` in which the stream that runs most of the longest chain is urgent.
 
     In a chain each operator waits for the operator before it, or comes after it on the same stream.
-    A chain is as long as the sum of its operators' latencies. Ties between chains: the
-    chain whose last operator comes first in the plan. If two chains end in the same operator, the
-    operators before it are compared in the same way. Ties between streams: the lowest index. A plan
-    with a single stream is returned unchanged.
+    The length of a chain is the sum of its operators' latencies. Among equally long chains, the
+    chain whose last operator comes first in the plan is taken. If two such chains end in the same
+    operator, the operators before it are compared in the same way. Among streams that run equally
+    much of the chain, the stream with the lowest index is taken. A plan with a single stream is
+    returned unchanged.
 
     Parameters
     ----------
@@ -42,8 +44,9 @@ def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Pl
 
 
 def _longest_chain(plan: Plan, lengths: Sequence[float]) -> list[int]:
-    """The longest chain of operators in which each waits for the one before it, last operator
-    first.
+    """The longest chain of operators in which each operator waits for the previous one.
+
+    The list begins with the last operator of the chain.
     """
     ends: list[float] = []
     ahead_of: list[int | None] = []

@@ -1,16 +1,17 @@
 """Checks an artifact before anything in it is used, because its file may come from anywhere.
 
-The hashes in the file reveal damage, but not an attack: an attacker who writes a file also writes
-its hashes. So no number in the file is trusted. The functions of this module check the following:
+The hashes in an artifact file reveal damage, but not an attack: an attacker who writes a file also
+writes its hashes. So no number in the file is trusted. The functions of this module check the
+following:
 
-- each number is within bounds, so that nothing that is computed from it overflows;
+- each number is within bounds, so that computations with it do not overflow;
 - the file holds all data for which memory will be allocated;
 - each index points at an existing entry;
 - the bytes of a tensor lie within the tensor's storage;
 - each byte that is read has been written.
 
-`check.check_plan` proves that a plan's waits suffice. The machine code of `kernels.so` is not
-checked. A user who runs the code must trust the author of the file.
+`check.check_plan` proves that a plan's waits suffice. The machine code in the artifact's file
+`kernels.so` is not checked, so a user who runs it must trust the author of the artifact.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def check_weights(plans: Sequence[Plan], weights: Mapping[int, Any]) -> None:
 
 
 def weights_of(plan: Plan) -> dict[int, PlannedValue]:
-    """The weights whose data a file must hold, by index. Copies of weights need no data."""
+    """The weights whose data an artifact must hold, keyed by index, without copies of weights."""
     return {
         v: value
         for v, value in enumerate(plan.values)
@@ -127,13 +128,13 @@ def check_schedule(schedule: Schedule, plan: Plan) -> None:
 def check_fallback(fallback: Plan, plan: Plan) -> None:
     """Check that the plan for machines without kernel libraries needs no library, and fits `plan`.
 
-    The fallback and `plan` must have the same inputs and outputs.
+    The plan without libraries (`fallback`) and `plan` must have the same inputs and outputs.
 
     Raises
     ------
     ArtifactError
-        An operator of the fallback needs a library, or the inputs or outputs differ; the message
-        names the operator or says what differs.
+        An operator of the fallback plan needs a library, or its inputs or outputs differ from those
+        of `plan`. The message names the operator or says what differs.
     """
     for op in fallback.operators:
         if op.library is not None:
@@ -288,7 +289,7 @@ def _check_operators(plan: Plan) -> None:
             )
 
 
-# The functions below check values together with the operators that write them.
+# The functions below check values together with the operators that write or read them.
 
 
 def _check_interface(plan: Plan) -> None:
@@ -317,7 +318,7 @@ def _check_interface(plan: Plan) -> None:
                 f"`{value.name}`, an input or output of the model, is {value.layout}; it must be "
                 "plain"
             )
-        if "\0" in value.name:  # In the C interface, a zero byte would end the name too early.
+        if "\0" in value.name:  # In the C interface, a zero byte ends a name.
             raise ArtifactError(
                 f"{value.name!r}, an input or output of the model, has a zero byte in its name"
             )

@@ -46,16 +46,16 @@ def _check_place(plan: Plan, v: int) -> None:
         raise ArtifactError(f"value `{name}` lies on {here}, where the plan has no stream")
     if here != root_is:
         raise ArtifactError(
-            f"value `{name}` lies on {here}, and the value that it is an alias of lies on {root_is}"
+            f"value `{name}` lies on {here}, but the value that it is an alias of lies on {root_is}"
         )
 
 
 def _check_twin(plan: Plan, v: int) -> None:
     """Check a value that is marked as a copy of a value on another device.
 
-    The values must have the same shape, type and layout. If the copy is an input, the original must
-    be an input too, and must not be a copy itself, because the host writes both. In the same way,
-    the original of a weight must be a weight that is not a copy.
+    The value and the original must have the same shape, type and layout. The host writes the copies
+    of inputs and weights. So if the copy is an input, the original must be an input too, and must
+    not itself be a copy. The same holds for weights.
     """
     value = plan.values[v]
     if value.copy_of is None:
@@ -107,7 +107,7 @@ def _check_copy(plan: Plan, op: PlannedOperator, here: str) -> None:
 
 
 def check_arenas(plan: Plan) -> None:
-    """Check that an arena is no larger than all values in it together.
+    """Check that each arena is at most as large as all values in it together.
 
     `check.check_plan` proves that an arena is large enough.
 
@@ -125,7 +125,7 @@ def check_arenas(plan: Plan) -> None:
         )
     if several and sum(plan.arenas.values()) != plan.arena_bytes:
         raise ArtifactError(
-            f"the devices' arenas have {sum(plan.arenas.values())} bytes, and the plan says "
+            f"the devices' arenas have {sum(plan.arenas.values())} bytes, but the plan says "
             f"{plan.arena_bytes}"
         )
     most = dict.fromkeys(plan.devices, 0)

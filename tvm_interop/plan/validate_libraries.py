@@ -1,6 +1,7 @@
 """Checks a plan's descriptions of the operators that kernel libraries run.
 
-A description tells a library what to compute, and on which shapes, layouts and types.
+A description of an operator tells a kernel library what to compute, and for which shapes, layouts
+and types of tensors.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def check_library(plan: Plan, op: PlannedOperator) -> None:
 def _check_description(name: str, description: LibraryOp) -> None:
     """Check that the fields of the description are within bounds.
 
-    The native `WhyMalformed` of each library checks whether the fields fit together.
+    Whether the fields fit together is checked by the native function `WhyMalformed` of each
+    library.
     """
     if len(description.layouts) != len(description.shapes):
         raise ArtifactError(

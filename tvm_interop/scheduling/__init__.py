@@ -1,6 +1,6 @@
 """Schedules, and the schedulers that make them.
 
-Each scheduler has a file of its own, and `registry.schedule` finds it by its name.
+Each scheduler has a file of its own. `registry.schedule` finds a scheduler by its name.
 """
 
 # Importing a module registers its schedulers under their names.

@@ -50,20 +50,20 @@ Evaluate = Callable[[Sequence[Schedule]], Iterable[npt.ArrayLike]]
 schedule in microseconds, in the order of the schedules."""
 
 _SEARCH_SHARE = 0.65
-"""Share of the time budget that the search gets if schedules can be run on the device. The runs get
-the rest."""
+"""Share of the time budget for the search, if schedules can be run on the device. The runs of
+schedules get the rest."""
 _SEARCHING_S = 8.0
-"""Largest number of seconds for the search, if schedules can be run. It holds for time budgets up
-to the default. A larger budget raises it in proportion. Few networks need so many seconds."""
+"""Largest number of seconds for the search, if schedules can be run on the device. A time budget
+above the default raises it in proportion. Few networks need so many seconds."""
 _LARGE_GAIN = 0.05
-"""A network gets the whole search time if scheduling may save at least this share of the time that
-a run of the network takes.
+"""A network gets the whole search time if a schedule may save at least this share of the time of
+sequential execution.
 
 A network for which the possible saving is smaller gets less time for the search.
 """
 _LONG_US = 5000.0
-"""Time of sequential execution in microseconds above which the search is shortened or left out if a
-schedule can gain little. Networks that run faster are always searched, because this is quick."""
+"""Time of sequential execution in microseconds, above which the search is shortened or left out if
+a schedule can gain little. For faster networks, the full search is quick."""
 _IOS_SHARE = 0.6
 """Share of the search time for getting the latencies of the stages that `ios` considers. Local
 search gets the rest."""
@@ -77,20 +77,19 @@ _MOST_CHOOSING_ROUNDS = 120
 rounds tell apart finalists that differ by 3%. Finalists that differ by less count as equally
 good."""
 _CHOOSING_S, _CONFIRMING_S = 2.0, 12.0
-"""Limits in seconds, roughly, of the runs that choose a schedule and of the runs that confirm it.
-They hold for time budgets up to the default. A larger budget raises both in proportion. Because of
-the limits, a large network runs less often than a small one, so on a noisy machine more of its
-gains are overlooked."""
+"""Approximate limits in seconds: for the runs that choose a schedule, and for the runs that confirm
+it. A time budget above the default raises both in proportion. Within the limits, a large network
+runs less often, so on a noisy machine, `auto` overlooks more gains of large networks."""
 _LEAST_CHOOSING, _LEAST_CONFIRMING = 6, 24
-"""Numbers of rounds for choosing and for confirming that are allowed even if they take longer than
-`_CHOOSING_S` and `_CONFIRMING_S`."""
+"""Numbers of rounds for choosing a schedule and for confirming it that are run even if they take
+longer than the limits `_CHOOSING_S` and `_CONFIRMING_S`."""
 _USUAL_BUDGET_S = 60.0
 _ALIKE = 0.02
 """Finalists whose times differ by at most this share count as equally good. No more rounds are
 spent on finding the better one."""
 _SURE = 0.005
-"""Significance level of the test that finalists are equally good. The test is repeated while rounds
-are run, so its level is stricter than the level of a single test would be."""
+"""Significance level of the test that finalists are equally good. The test is repeated as rounds
+are added, and each repetition may err. So the level is stricter than for a single test."""
 _MAX_TRANSITIONS = 1_000_000
 """Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
 several schedulers here."""
@@ -116,21 +115,24 @@ def auto(
 
     1. The candidates are the schedules that these schedulers make: `sequential`, `greedy`, `lios`,
        `lios+`, `nimble`, `opara` and `ios`. `Schedule.simulate` predicts the makespan of each
-       candidate from `latency`. Of candidates with the same streams and launch order, only the
-       first is kept.
+       candidate from `latency`. If candidates have the same streams and launch order,
+       only the first one is kept.
+
     2. Local search refines the best staged candidate and the best streamed candidate. The search
        moves operators between streams or stages, splits stages and joins stages. The refined
        schedules become candidates too.
+
     3. The finalists are `sequential`, the best staged candidate, the best streamed candidate, and
-       the best of the others. Predictions of staged and streamed schedules cannot be compared,
-       because only the latency of a stage includes contention between operators. `evaluate`
-       runs the finalists against each other, and the fastest is chosen. Each round runs
-       `sequential` twice, which shows how noisy the machine is.
+       the best of the remaining candidates. Predictions of staged and streamed schedules cannot
+       be compared, because only the latency of a stage includes contention between operators.
+       `evaluate` runs the finalists against each other, and the fastest one is chosen. Each round
+       runs `sequential` twice, which shows how noisy the machine is.
        A finalist runs only if it is predicted to be 1% faster than `sequential`. A streamed
        schedule must be faster by a second prediction too (`Candidates.promises_gain`). In that
        prediction, each part of a divided operator takes as long as in `baseline`, where it runs
        beside the operator's other parts. Without `evaluate`, the finalist with the shortest
        predicted makespan wins.
+
     4. The fastest of several measured schedules is partly the fastest by chance. So `evaluate` runs
        the chosen schedule again, against `sequential` only. The chosen schedule wins if it is
        faster by more than 1% in these new rounds, at a significance level of 5% (`paired_rounds`).
@@ -138,15 +140,15 @@ def auto(
        schedule is not run again. If no finalist is predicted to gain 1%, nothing is run at all, and
        `sequential` wins.
 
-    As far as measurements or predictions tell, the result of these steps is never slower than
-    `sequential`.
+    The result of `auto` is never slower than the schedule `sequential`, as far as measurements or
+    predictions tell.
 
     Operators keep their own kernels, so the outputs of the model are the same bit by bit as with
     `sequential`. Unlike `ios-both`, `auto` does not merge operators.
 
-    Ties go to the candidate that comes first in the order of step 1. Refined candidates come last.
-    The same latencies and measurements give the same schedule, as long as the time budget is not
-    used up (`stats["budget_used_up"]`).
+    Among equally good candidates, the one that was made first wins. Refined candidates are made
+    last. The same latencies and measurements give the same schedule, as long as the time budget is
+    not used up (`stats["budget_used_up"]`).
 
     Parameters
     ----------
@@ -156,24 +158,24 @@ def auto(
         larger than 60 seconds, both limits grow in proportion to the budget. If a network takes
         more than 5 milliseconds, the search is shorter if the possible gain is below 5%, and left
         out if the possible gain is below 1%. The possible gain follows from a time that no schedule
-        can beat (`least_us`). Of the search time, 60% is for the latencies of the stages of `ios`.
-        A candidate is dropped if there is no time to ask for the latency of one of its stages.
-        Single operators and the stages of `sequential` always get their latencies, even if that
-        takes more time than the budget allows. If no time is then left to run schedules,
+        can beat (`least_us`). 60% of the search time is for measuring the latencies of stages that
+        `ios` considers. A candidate is dropped if there is no time to get the latency of one of its
+        stages. Single operators and the stages of `sequential` always get their latencies, even if
+        that takes more time than the budget allows. If no time is then left to run schedules,
         `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
-    evaluate: a function that runs the given schedules against each other. It yields one round after
-        another until `auto` stops asking. A round holds the time of each schedule in microseconds,
-        in the order in which the schedules were given.
+    evaluate: a function that runs the given schedules against each other. It yields round after
+        round for as long as `auto` asks for more. A round holds the time of each schedule in
+        microseconds, in the order in which the schedules were given.
     parts: an option of `ios`.
     confirm_choice: whether step 4 takes place. If not, the schedule that step 3 chose wins if its
         estimated gain in the rounds of step 3 is above 1%, without a test of significance. A caller
         switches step 4 off if it confirms the choice in another way.
     baseline: a schedule to use as `sequential`; None stands for a schedule with all operators on
-        one stream. A compilation passes a schedule that runs the operators in order, and the parts
-        of an operator side by side.
+        one stream. `compile` passes a schedule that runs the operators in order. In this schedule,
+        the parts of a divided operator run side by side.
 
     `stats` holds the name of the `winner` and `predicted_us`, the makespan by candidate.
     `chosen_by_us` holds the median time of each finalist in step 3. `measured_us` holds the median
@@ -216,7 +218,7 @@ def auto(
             _MAX_TRANSITIONS,
             parts=parts,
         )
-        entered.enter(found)  # `ios` knows all latencies of its schedule, so no budget is passed.
+        entered.enter(found)  # All latencies of this schedule are known, so no budget is passed.
         most = streams or max(graph.num_ops, 1)
         in_time = _refine_best(entered, for_stages, op_us, most, searching)
         refused = for_ios.refused + for_stages.refused
@@ -227,7 +229,7 @@ def auto(
     if worth > 0:
         verdict = _judge(entered, finalists, evaluate, budget, time_budget_s, confirm_choice)
     else:
-        _LOG.info("auto: by a lower bound of the time, no schedule can be 1% faster")
+        _LOG.info("auto: a lower bound of the time shows that no schedule can be 1% faster")
         verdict = _Verdict("sequential", no_hope=True)
     measuring_us = us_since(started)
     predicted_us = {name: c.predicted_us for name, c in entered.candidates.items()}
@@ -261,8 +263,8 @@ def auto(
 def _worth(entered: Candidates, model: LatencyModel, op_us: Floats, streams: int | None) -> float:
     """The share of the usual search time to spend, from 0 to 1; 0 if no schedule can gain 1%.
 
-    The share grows with the largest possible gain. This gain follows from `least_us`, a time that
-    no schedule can beat.
+    The returned share grows with the largest possible gain over `sequential`. This gain is computed
+    from `least_us`, a lower bound of every schedule's time.
     """
     in_turn = entered.candidates["sequential"]
     in_turn_us = in_turn.predicted_us
@@ -274,7 +276,7 @@ def _worth(entered: Candidates, model: LatencyModel, op_us: Floats, streams: int
 
 
 def _time_to_search(budget: Budget, time_budget_s: float, runs: bool, worth: float) -> Budget:
-    """The part of the time budget that the search gets.
+    """The budget for the search, a share of the time budget.
 
     Parameters
     ----------
@@ -312,7 +314,7 @@ def _refine_best(
     if staged is not None:
         found = entered.candidates[staged].schedule
         stages = refine_stages(graph, in_budget, found.stages, op_us, num_streams, budget)
-        # The latencies of all refined stages are known, so `enter` gets no budget.
+        # `enter` gets no budget, because the latencies of all refined stages are known.
         entered.enter(Schedule(f"{staged} refined", graph.names, stages=stages))
     return in_time and budget.left_s() > 0
 
@@ -348,12 +350,12 @@ def _judge(
     if not finals:
         return _Verdict("sequential")
     if evaluate is None:
-        # `min` gives ties to the first candidate: `finals` is in the order of the candidates.
+        # On a tie, the first candidate wins: `finals` keeps the order of the candidates.
         best = min(["sequential", *finals], key=lambda name: entered.candidates[name].predicted_us)
         return _Verdict(best)
     finals = [name for name in finals if entered.promises_gain(name)]
     if not finals:
-        _LOG.info("auto: by its prediction, no schedule is 1% faster than sequential execution")
+        _LOG.info("auto: no schedule is predicted to be 1% faster than sequential execution")
         return _Verdict("sequential", no_hope=True)
     if _least_s(entered, finals) > budget.left_s():
         _LOG.warning(
@@ -374,8 +376,8 @@ def _judge(
     if may_gain(so_far, 2) or confirmation.compared.is_faster:
         running = [schedules["sequential"], schedules["sequential"], schedules[chosen]]
         rounds = checked_rounds(evaluate(running), len(running))
-        # The time of a round comes from the rounds so far, because a run of a whole network may
-        # take far longer than the sum of its operators' latencies.
+        # Take the time of a round from the rounds so far. The sum of operator latencies would not
+        # do, because a run of a whole network may take far longer.
         round_s = float(np.median(so_far.sum(axis=1))) * 1e-6
         most = _rounds_within(more * _CONFIRMING_S, round_s, _LEAST_CONFIRMING)
         confirmation = confirm(rounds, budget, most=most, ends_early=True)
@@ -392,13 +394,14 @@ def _choose(
 ) -> tuple[str, dict[str, float], Floats]:
     """Run the finalists against each other for about `limit_s` seconds, and choose the fastest.
 
-    A finalist takes no part in further rounds in two cases: it is slower than the fastest finalist
-    so far, at a significance level of 5%, or it is too slow to gain anything over `sequential`.
+    A finalist is left out of further rounds in two cases. First, a test at a significance level of
+    5% shows that it is slower than the fastest finalist so far. Second, it is too slow to gain
+    anything over `sequential`.
 
-    The function returns three things: the name of the fastest finalist; the medians of `sequential`
-    and all finalists, in microseconds; and the times of the fastest finalist. The times are an
-    array of shape (rounds, 3), in microseconds. Its first two columns are two runs of `sequential`,
-    and the third is the run of the finalist.
+    The function returns three things: the name of the fastest finalist; the median times of
+    `sequential` and all finalists; and an array of shape (rounds, 3). The first two columns of the
+    array hold the times of two runs of `sequential`. The third column holds the times of the
+    fastest finalist. All times are in microseconds.
     """
 
     def is_over(so_far: Floats) -> bool:
@@ -407,7 +410,7 @@ def _choose(
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
     medians_us: dict[str, float] = {}
-    dropped_us = 0.0  # Time of all runs of dropped finalists.
+    dropped_us = 0.0  # Time that the runs of dropped finalists took.
     taken: Floats | None = None
     while True:
         running = [baseline, baseline, *(schedules[name] for name in left)]
@@ -447,7 +450,8 @@ def _rounds_within(limit_s: float, round_s: float, at_least: int) -> int:
 def _in_the_race(so_far: Floats) -> list[bool]:
     """For each finalist, whether it may still be the fastest finalist and beat `sequential`.
 
-    The result is always True for the best finalist so far. For `so_far`, see `_is_settled`.
+    The result is always True for the best finalist so far. `_is_settled` describes the parameter
+    `so_far`.
     """
     sequential_us, _, *of_finals = so_far.T
     compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]
@@ -461,8 +465,8 @@ def _is_settled(so_far: Floats) -> bool:
 
     No more rounds are needed in two cases. In the first case, all finalists are too slow to gain
     anything over `sequential` (`may_gain`). In the second case, the best finalist is at most 2%
-    slower than each other finalist, at the significance level `_SURE`, or `LEVEL` if the rounds so
-    far have taken long (`is_cheap`).
+    slower than each of the others, tested at the significance level `_SURE`. If the rounds so far
+    have taken long (see `is_cheap`), the level is `LEVEL`.
 
     Parameters
     ----------

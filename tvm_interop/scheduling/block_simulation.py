@@ -14,7 +14,7 @@ from .schedules import Schedule
 
 @dataclass(frozen=True)
 class BlockRun:
-    """The times of a simulated run.
+    """The times of one simulated run of a schedule, block by block.
 
     Attributes
     ----------
@@ -36,13 +36,13 @@ def simulate_blocks(
     """Simulate `schedule` on one GPU, with the thread blocks of every kernel.
 
     One host thread launches the kernels in the schedule's launch order, `gpu.launch_us` apart. The
-    n-th kernel, counted from 1, arrives at the GPU after n times `gpu.launch_us`. The kernel is not
-    ready until `gpu.gap_us` after the end of the kernel before it on its stream. If its operator
-    waits for operators on other streams, it is not ready until `gpu.wait_us` after the end of each
-    of them. The waits are the same as in a plan (`sync_plan`), and a stage with a barrier waits for
-    the stage before it. When a kernel is ready, the rules of `latency.gpu_blocks` decide how its
-    blocks run. If a schedule has no launch order, its streams take turns in launching their next
-    operator, as in a plan (`planning.launch_order`).
+    n-th kernel, counted from 1, arrives at the GPU after n times `gpu.launch_us`. The kernel
+    becomes ready `gpu.gap_us` after the end of the kernel before it on its stream. If its operator
+    waits for operators on other streams, it becomes ready at the earliest `gpu.wait_us` after the
+    end of each of them. The waits are the same as in a plan (`sync_plan`), and a stage with a
+    barrier waits for the stage before it. When a kernel is ready, the rules of `latency.gpu_blocks`
+    decide how its blocks run. If a schedule has no launch order, its streams take turns in
+    launching their next operator, as in a plan (`planning.launch_order`).
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def _launches(
     kernels: Sequence[Sequence[BlockKernel]],
     launch_us: float,
 ) -> tuple[list[Launch], dict[int, int]]:
-    """The launches in order, and the index of the last launch of each operator."""
+    """All kernel launches in order, and the index of each operator's last launch."""
     before = {op: ops[place - 1] for ops in streams for place, op in enumerate(ops) if place > 0}
     launches: list[Launch] = []
     last_of: dict[int, int] = {}
@@ -110,8 +110,8 @@ def _check(graph: OpGraph, schedule: Schedule, kernels: Sequence[Sequence[BlockK
         )
     if len(set(schedule.devices)) > 1:
         raise ScheduleError(
-            f"the schedule is over {len(set(schedule.devices))} GPUs, and blocks are simulated on "
-            "one; use `simulate_gpus`"
+            f"the schedule is over {len(set(schedule.devices))} GPUs, but this simulation has one "
+            "GPU; use `simulate_gpus`"
         )
     if len(kernels) != graph.num_ops:
         raise ScheduleError(

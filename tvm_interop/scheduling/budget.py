@@ -1,4 +1,4 @@
-"""Limits the time of a search by a time budget and a latency model that stays within it."""
+"""Limits the time of a search: a time budget, and a latency model that keeps to the budget."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class BudgetedLatency(LatencyModel):
         return float(self._whole_us.get(frozenset(ops), math.inf))
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let `model` measure stages again until the budget is spent; return their number."""
+        """Let `model` measure stages again within the budget; return how many it measured."""
         again = 0
         for begin in range(0, len(stages), _FIRST_CHUNK):
             if self._budget.left_s() <= 0:
@@ -131,7 +131,7 @@ class BudgetedLatency(LatencyModel):
         return again
 
     def _affordable(self, chunk: int) -> int:
-        """The number of stages that probably fit into the time that is left; at least 1."""
+        """How many stages can probably be measured in the time that is left; at least 1."""
         if not self._stage_s:
             return chunk
         return max(int(min(chunk, self._budget.left_s() / self._stage_s)), 1)

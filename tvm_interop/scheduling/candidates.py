@@ -17,9 +17,10 @@ from .schedules import Schedule
 _LOG = logging.getLogger("tvm_interop")
 
 STREAMS_SAVE = 0.008
-"""Share of its time that a streamed schedule may save beyond its prediction. The reason is that
-`sequential` waits for all parts of each divided operator, and predictions leave out the time that
-these waits cost."""
+"""Share of its time by which a streamed schedule may be faster than predicted, compared with
+`sequential`. In `sequential`, the next operator waits for all parts of a divided operator, and
+predictions leave out the cost of these waits.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Candidates:
     Attributes
     ----------
     graph: the dependencies between the operators.
-    candidates: the candidates by the names of their schedulers, in the order in which they came.
-        `sequential` must be added before any method other than `enter` is called.
+    candidates: the candidates, keyed by the names of their schedulers, in the order in which they
+        were added. `sequential` must be added before any method other than `enter` is called.
     """
 
     def __init__(self, graph: OpGraph, latency: LatencyModel) -> None:
@@ -61,7 +62,9 @@ class Candidates:
         if in_budget is not None and schedule.is_staged:
             stages = [tuple(stage.by_stream().values()) for stage in schedule.stages]
             if np.isinf(in_budget.stages(stages)).any():
-                _LOG.info("auto: no time to price the stages of `%s`", schedule.scheduler)
+                _LOG.info(
+                    "auto: no time is left to measure `%s`; it is left out", schedule.scheduler
+                )
                 return
         self._seen.add(runs)
         predicted_us = schedule.simulate(self.graph, self._latency)
@@ -91,10 +94,10 @@ class Candidates:
 
     @cached_property
     def _side_by_side(self) -> LatencyModel:
-        """A latency model in which a part takes as long as beside the other parts of its operator.
+        """A latency model that gives each part its latency beside the other parts of its operator.
 
-        In `sequential`, a stage holds the parts of one operator. Each part gets the latency of this
-        stage, unless it takes longer alone.
+        In the schedule `sequential`, a stage holds all parts of one operator. Each part gets the
+        latency of this stage, unless the part takes longer when it runs alone.
         """
         op_us = op_latencies(self._latency, self.graph.names)
         in_turn = self.candidates["sequential"].schedule

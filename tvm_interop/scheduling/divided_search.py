@@ -1,4 +1,7 @@
-"""Runs the search of IOS on whole operators. A divided operator uses all streams."""
+"""Runs the search of IOS on operators that are divided into parts.
+
+All parts of an operator are scheduled together, as one operator that uses all streams.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from .schedules import Schedule
 from .whole_operators import WholeOperators
 
 Parts = Sequence[Sequence[int]]
-"""The ids of the parts of each operator. The list of an operator that is not divided has one id."""
+"""For each operator, the ids of its parts. The list has one id if the operator is not divided."""
 
 
 def search_divided(
@@ -28,8 +31,8 @@ def search_divided(
 ) -> Schedule:
     """Search with IOS. The parts of an operator count as one operator, which uses all streams.
 
-    Because a divided operator uses all streams, a stage of one operator runs as in sequential
-    execution.
+    In sequential execution, too, a divided operator uses all streams. So a stage of a single
+    operator takes the same time in this search and in sequential execution.
 
     Parameters
     ----------

@@ -9,8 +9,9 @@ Mask = int
 """A set of operators of a block. Bit i stands for the operator at position i in the block."""
 
 _MOST_OF_CLUSTER = 4096
-"""Largest number of choices of groups that are kept for a cluster: the first ones in lexicographic
-order."""
+"""Largest number of choices of groups that are kept for a cluster. If a cluster has more, the first
+ones in lexicographic order are kept.
+"""
 
 
 def bits(mask: Mask) -> list[int]:
@@ -30,14 +31,15 @@ class Endings:
     An ending is a set of operators that no other remaining operator reads. Its groups are its
     connected components (Ding et al., MLSys 2021, section 4.1). A group is an ending by itself, and
     two groups of one ending share no operator. Groups that share operators belong to the same
-    *cluster*. A choice in one cluster leaves all choices in the other clusters possible.
+    *cluster*. Choices in different clusters can be combined freely, because their groups share no
+    operator.
 
     Attributes
     ----------
     clusters: for each cluster, its choices, the empty choice first. A choice is a tuple of groups
         that share no operator.
-    max_groups: largest number of groups in an ending, over all clusters.
-    left_out: whether a cluster has more choices than are kept.
+    max_groups: largest number of groups in an ending, summed over its clusters.
+    left_out: whether some choices are missing, because a cluster has too many.
     """
 
     clusters: list[list[tuple[Mask, ...]]]
@@ -58,7 +60,7 @@ class Endings:
         order of their groups.
         """
         ways = self._table()
-        left = number + 1  # Number 0 is the first ending after the empty one.
+        left = number + 1  # The table also counts the empty ending, which has no number.
         room = self.max_groups
         groups: list[Mask] = []
         for i, choices in enumerate(self.clusters):
@@ -74,7 +76,7 @@ class Endings:
         return tuple(groups)
 
     def _table(self) -> list[list[int]]:
-        """A table with the numbers of ways to choose groups from the clusters.
+        """A table that says in how many ways groups can be chosen from the clusters.
 
         Entry [i][k] counts the ways to choose at most k groups in all from cluster i and all later
         clusters.
@@ -104,10 +106,11 @@ def endings(
 
     Parameters
     ----------
-    successors: for each operator of the block, in topological order, the set of its readers.
+    successors: for each operator of the block, in topological order, the set of operators that read
+        its output.
     remaining: the set of operators that remain.
-    max_group_ops, max_groups: largest number of operators in a group, and of groups in an ending,
-        both 1 or more; r and s in the paper on IOS.
+    max_group_ops: largest number of operators in a group, 1 or more; r in the paper on IOS.
+    max_groups: largest number of groups in an ending, 1 or more; s in the paper.
     """
     # Maps an operator to the set of the operator and all its direct and indirect readers. An ending
     # that holds the operator must hold this whole set. A set of more than `max_group_ops` operators

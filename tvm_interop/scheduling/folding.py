@@ -1,4 +1,4 @@
-"""Combines streams if a scheduler found more streams than are allowed."""
+"""Combines streams if a scheduler uses more streams than are allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fold_streams(
     num_streams: int,
     order: Sequence[int] = (),
 ) -> list[tuple[int, ...]]:
-    """Combine whole streams into `num_streams` streams.
+    """Combine streams into `num_streams` streams. The operators of a stream stay together.
 
     The streams are placed one by one, the longest first. Each stream is appended to the new stream
     that has the shortest total length so far.

@@ -1,10 +1,10 @@
-"""Lets IOS search the blocks that a user gives, instead of the blocks that are found in the graph.
+"""Lets IOS search blocks that the user gives, instead of blocks that are found in the graph.
 
 Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, section 4.2: a
-network is a stack of blocks, and each block is optimised separately. `OpGraph.blocks` finds blocks
-between cuts: a cut is a place where all operators before it must run before all operators after it.
-A cell of NASNet-A reads the two cells before it, so no cut separates the cells. For such a network,
-the user must give the blocks.
+network is a stack of blocks, and each block is optimised separately. `OpGraph.blocks` divides a
+graph at its cuts: a cut is a place where all operators before it must run before all operators
+after it. In NASNet-A, a cell reads the two cells before it, so there is no cut between cells. For
+such a network, the user must give the blocks.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def block_ids(graph: OpGraph, blocks: Blocks) -> list[tuple[int, ...]]:
 
 
 def part_of(graph: OpGraph, ops: Sequence[int]) -> OpGraph:
-    """The operators `ops` of a graph, numbered from 0, and the edges between them."""
+    """The subgraph of the operators `ops`, which are numbered from 0 in the subgraph."""
     place = {op: i for i, op in enumerate(ops)}
     edges = {(place[u], place[v]) for u in ops for v in graph.successors(u) if v in place}
     return OpGraph.from_edges([graph.names[op] for op in ops], sorted(edges))

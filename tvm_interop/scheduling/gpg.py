@@ -42,8 +42,9 @@ from .stages import Stage, pack_onto_streams
 MAX_GROUP_OPS, MAX_GROUPS = 3, 8
 """Largest number of operators in a group, and of groups in a stage; r and s in TOP."""
 _ALL, _KEPT = 512, 48
-"""If a state has at most `_ALL` endings, `gpg-scored` scores all of them. For a state with more
-endings, it builds endings cluster by cluster, and keeps the best `_KEPT` after each cluster."""
+"""If a state has at most `_ALL` endings, `gpg-scored` scores all of them. Otherwise it builds
+endings cluster by cluster, and keeps the `_KEPT` best endings after each cluster.
+"""
 
 Ending = tuple[Mask, ...]
 
@@ -62,8 +63,8 @@ def gpg(
     the operators of the block that remain. A policy network then gives a number m in [0, 1). Let M
     be the number of endings of the remaining operators. The ending with number floor(m * M) in
     order of enumeration (`endings.Endings.numbered`) becomes the stage that runs just before the
-    stages chosen so far. The latencies of stages are not needed. The reward in the paper prefers
-    sequential execution, so the networks were trained with another reward; see
+    stages chosen so far. The latencies of stages are not needed. The reward in the paper favours
+    sequential execution. So the networks in this package were trained with another reward; see
     `serving.learning.gpg`.
 
     Parameters
@@ -74,8 +75,8 @@ def gpg(
 
     `stats` holds `endings_left_out`, the number of states in which not all endings were numbered.
 
-    Complexity: for n operators, the networks are computed O(n) times; the endings are enumerated
-    too.
+    Complexity: for n operators, the networks are evaluated O(n) times. The time to enumerate the
+    endings comes on top.
     """
     model = required_latency(latency, "gpg")
     loaded = load_weights("gpg", weights)
@@ -104,24 +105,24 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG that scores an ending by two estimated latencies: its stage, and all that remains.
+    """GPG that scores endings by the estimated latencies of their stage and of what remains.
 
     `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
-    `gpg`, a number m chooses an ending. With another number of endings, the same m chooses another
-    one, and the policy network must learn this. Here networks estimate two latencies, whose sum is
-    an ending's score. The first is the latency of the ending's stage. It lies between the latency
-    of the longest group and the total latency of the stage's operators. The second is the latency
-    of the operators that then remain. It lies between their longest path and their total latency.
-    If a state has more than 512 endings, they are built cluster by cluster (`endings.Endings`), and
-    the best 48 are kept after each.
+    `gpg`, a number m chooses an ending. Which ending m chooses depends on the number of endings,
+    and the policy network must learn this. Here networks estimate two latencies, whose sum is an
+    ending's score. The first is the latency of the ending's stage. It lies between the latency of
+    the longest group and the total latency of the stage's operators. The second is the latency of
+    the operators that remain after the stage. It lies between their longest path and their total
+    latency. If a state has more than 512 endings, endings are built cluster by cluster
+    (`endings.Endings`), and the 48 best ones are kept after each cluster.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
     priced: number of endings per state whose latency is asked for: those with the lowest scores.
-        The latency of the stage replaces its estimate. If 0, the model is not asked.
-    width: number of states that the beam search keeps at the same time. It keeps the states with
-        the lowest sum of two latencies: of the stages so far, and of the operators that remain.
+        The latency of the stage replaces its estimate. If 0, the latency model is not asked.
+    width: number of states that the beam search keeps at the same time. It keeps those with the
+        lowest sum of the latency of the stages so far and the estimate for the remaining operators.
 
     A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
     the last operator alone becomes a stage.
@@ -180,7 +181,11 @@ def gpg_scored(
 
 @dataclass(frozen=True)
 class _Way:
-    """The endings chosen so far, their latency, and an estimate for the operators that remain."""
+    """A state of the beam search.
+
+    The state holds the endings chosen so far, their total latency, and the estimated latency of the
+    remaining operators.
+    """
 
     spent_us: float
     rest_us: float
@@ -201,10 +206,11 @@ def numbered_by(
 def scored(
     weights: Weights, block: Block, summands: Floats, found: Endings, remaining: Mask
 ) -> tuple[list[Ending], Floats, Floats]:
-    """Score the endings of a state.
+    """Score the endings of a state (a set of remaining operators).
 
     The function returns the endings, and two estimates in microseconds for each ending. The first
-    is the latency of its stage. The second is the latency of the operators that then remain.
+    estimate is the latency of the ending's stage. The second is the latency of the operators that
+    remain after it.
     """
 
     def score(candidates: Sequence[Ending]) -> tuple[Floats, Floats]:

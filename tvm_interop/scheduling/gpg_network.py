@@ -23,8 +23,9 @@ from .endings import Mask, bits
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Weights = Mapping[str, npt.NDArray[np.floating]]
-"""The weights and biases of each layer of each multilayer perceptron, by key: `g1.0.w`, `g1.0.b`,
-..."""
+"""The weights and biases of a network's layers, keyed by perceptron and layer: `g1.0.w`, `g1.0.b`,
+...
+"""
 
 FEATURES = 9
 """Number of features of an operator; see `Block.features`."""
@@ -33,10 +34,10 @@ INPUTS = {
     "layers": LAYER_FEATURES,
     "both": FEATURES + LAYER_FEATURES,
 }
-"""For each set of features, the number of features of an operator that a network reads.
+"""For each set of features, how many features of an operator a network reads.
 
-`device` is the set in `Block.features`, which every operator with a latency has. `layers` is the
-set that TOP's paper lists: types, shapes and windows.
+`device` is the set that `Block.features` computes from latencies and the graph. `layers` is the set
+that TOP's paper lists: types, shapes and windows. `both` is both sets.
 """
 WIDTH = 32
 """Length of the vector (the embedding) of an operator or a state."""
@@ -129,7 +130,7 @@ class Block:
 
     @cached_property
     def levels(self) -> list[npt.NDArray[np.int64]]:
-        """The operators of each level.
+        """The operators of each level of the block.
 
         The level of an operator is the number of operators before it on the longest path that ends
         in it.
@@ -167,7 +168,7 @@ class Block:
         )  # fmt: skip
 
     def inputs(self, count: int) -> Floats:
-        """(n, count) features of each operator, as inputs of a network that takes `count` of them.
+        """(n, count) features of operators, for a network that takes `count` features of each.
 
         `INPUTS` says which set of features has `count` features.
 
@@ -203,14 +204,15 @@ class Block:
     def bounds_us(self, remaining: Bools) -> tuple[Floats, Floats]:
         """Two latency bounds of each of k states, in microseconds, as two arrays of shape (k,).
 
-        The first array holds the latency of the longest path of each state. No schedule is faster.
-        The second array holds the sum of the latencies of the operators of each state.
+        The first array holds the latency of the longest path of each state, which no schedule of
+        the state can beat. The second array holds the sum of the latencies of the operators of each
+        state.
         """
         path = np.where(remaining, self.path_us, 0.0).max(axis=1, initial=0.0)
         return path, remaining @ self.us
 
     def state_scalars(self, remaining: Bools, leaves: Bools) -> Floats:
-        """(k, STATE_SCALARS) scalars of each state.
+        """(k, STATE_SCALARS) scalars that describe each of k states.
 
         The scalars stand for the state's total latency, its longest path, its use of cores and
         memory, and its number of leaves.

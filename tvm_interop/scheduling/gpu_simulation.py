@@ -87,8 +87,8 @@ def simulate_gpus(
     inputs have arrived. It takes the latency that it has when it runs alone. So the simulation
     includes contention between the operators of a GPU only if the latencies of stages include it.
 
-    With `fifo` links, copies leave in the order in which their operators are launched. If readers
-    on one GPU read different outputs of an operator, the longest of their transfers counts.
+    With `fifo` links, copies leave in the order in which their operators are launched. If operators
+    on one GPU read different outputs of an operator, only the longest of these transfers counts.
 
     Raises
     ------
@@ -124,10 +124,10 @@ def simulate_gpus(
 
 @dataclass(frozen=True)
 class _Launch:
-    """An operator of a stream, or the operators of a stage, which start and end together.
+    """One launch of the simulation: an operator of a stream, or all operators of a stage together.
 
-    The lane of a launch is the operator's stream or the stage's GPU. A lane runs one launch at a
-    time. A launch takes `us` microseconds. `ops` are ids in the schedule.
+    The attribute `lane` is the operator's stream or the stage's GPU, which runs one launch at a
+    time. A launch takes `us` microseconds. `ops` are operator ids in the schedule.
     """
 
     ops: tuple[int, ...]

@@ -20,10 +20,10 @@ def greedy(
     max_groups: int = 0,
     streams: int | None = None,
 ) -> Schedule:
-    """Greedy: each stage runs all operators that are ready, until no operators are left.
+    """Greedy: each stage runs all operators that are ready, until all operators are scheduled.
 
-    Ding et al. compare IOS with this schedule (MLSys 2021, section 6.1). The paper sets no limits.
-    Each group holds one operator. No latency model is needed.
+    Ding et al. compare IOS with this scheduler (MLSys 2021, section 6.1). In the paper, a stage may
+    have any number of operators. Each group holds one operator. No latency model is needed.
 
     Parameters
     ----------

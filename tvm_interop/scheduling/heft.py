@@ -20,11 +20,12 @@ def heft(
     window: int = 2,
     intra: str = "windows",
 ) -> Schedule:
-    """HEFT, which may insert an operator into a gap (Topcuoglu, Hariri and Wu, TPDS 2002).
+    """HEFT: list scheduling over GPUs that may insert operators into gaps (Topcuoglu et al., 2002).
 
     The operators are placed by descending priority. Each operator goes to the GPU on which it
     finishes first. On this GPU, it takes the first gap between other operators that is long enough.
-    The priority is that of HIOS, which equals the upward rank of HEFT if all GPUs are alike.
+    The priority of an operator is computed as in HIOS. It equals the upward rank in HEFT's paper
+    (Topcuoglu, Hariri and Wu, TPDS 2002), because all GPUs are alike.
 
     After the placement, neighbouring operators on a GPU are merged into a stage if this makes the
     schedule shorter. The operators of such a stage, called a window, start together. This step is

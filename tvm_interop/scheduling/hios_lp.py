@@ -29,8 +29,8 @@ def hios_lp(
 
     A path is valid if no operator inside it has an edge to or from a mapped operator. Only the
     first and the last operator of a path may have such edges. The length of a path is the sum of
-    the latencies of its operators and of the copies between them. The longest copy into the first
-    operator and the longest copy out of the last operator are added.
+    the latencies of its operators and of the copies between them. To this length, the longest copy
+    into the first operator and the longest copy out of the last operator are added.
 
     This implementation differs from the printed Algorithm 2 in two ways. First, the paper keeps a
     window before it knows whether the window is better. Here a window is kept only if it makes the

@@ -29,8 +29,8 @@ def hios_mr(
     makes the schedule shorter (see `hios-lp`). The operators of such a stage, called a window,
     start together.
 
-    The printed Algorithm 3 chooses the mapping in which the last operator ends first. But another
-    operator without readers may end later than the last operator. So this scheduler chooses, from
+    The printed Algorithm 3 chooses the mapping in which the last operator ends earliest. But some
+    other operator may end later, if no operator reads its output. So this scheduler chooses, from
     the mappings that the recurrence kept for the last operator, the one with the lowest latency of
     the whole graph.
 

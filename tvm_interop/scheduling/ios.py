@@ -53,14 +53,15 @@ def ios(
         `paper` searches only endings whose groups have a single root each. The authors' code
         enumerates these endings, and Table 1 of the paper counts them.
     streams: number of streams onto which the groups of a stage are packed, longest group first by
-        `latency.op`. The model is asked for the packed stage. None gives each group its
-        own stream.
+        `latency.op`. The latency model is asked for the latency of the packed stage. None gives
+        each group its own stream.
     max_transitions: largest number of transitions that the search keeps, at 8 bytes each. A
         transition is a state and one of its endings. In all, the search needs a few times as much
-        memory as these transitions. The blocks share the transitions. A block that needs more than
-        its share is not searched completely; see "Large blocks" below. All large blocks together
-        get a quarter of the transitions that are left when the other blocks have been searched.
-        With the default number, their search takes one or two seconds.
+        memory as these transitions. The transitions are divided among the blocks. A block that
+        needs more than it gets is a large block, and is not searched completely; see "Large
+        blocks". After all other blocks have been searched, the large blocks together get a quarter
+        of the transitions that are left. With the default number, their search takes one or two
+        seconds.
     time_budget_s: seconds after which the search of large blocks ends; the number of its
         transitions is then not limited. If time is short, fewer blocks are searched completely. The
         schedule then depends on the machine. If the budget is None, only `max_transitions` limits
@@ -69,65 +70,69 @@ def ios(
         between operators that can start early and operators that start late. `stats["parts_cut"]`
         counts the cuts. The schedule is then optimal between the cuts. In all measurements so far,
         beams were better and faster.
-    bounds: whether lower bounds of stage latencies are used. If they are used, the model is not
-        asked for stages that no optimal schedule needs. The bound of a stage is the latency of its
-        longest group. The latency of a group is the sum of the latencies that its operators have
-        when they run alone. The schedule is the same as without bounds, as long as no latency is
-        below its bound. `stats["below_bound"]` counts latencies below their bound, and the log
+    bounds: whether lower bounds of stage latencies are used. If they are used, the latency model is
+        not asked for stages that no optimal schedule needs. The bound of a stage is the latency of
+        its longest group. The latency of a group is the sum of the latencies that its operators
+        have when they run alone. The schedule is the same as without bounds, as long as no latency
+        is below its bound. `stats["below_bound"]` counts latencies below their bound, and the log
         reports them. All bounds are then multiplied by the lowest ratio of a latency to its bound,
         and the search goes on. If bounds are not used, one call asks for the latency of every
         stage.
     cores: number of operators that the device can run at once without slowing them down. A stage
-        then takes at least the total latency of its operators divided by `cores`. None if groups
-        use more than one core each, or if the number is unknown.
-    bound_tolerance, bound_slack_us: how much all bounds are lowered from the start: by a share of
-        the bound, and by a number of microseconds. The reason is that the measured latency of a
-        stage may be below its bound. For example, an operator of the stage may find its input in a
-        cache, or the clock may be noisy. If the bounds were not lowered, the search could leave out
-        such a stage wrongly.
-    parts: in a graph of operators that are divided into parts, the ids of each operator's parts.
-        The list of an operator that is not divided holds one id. The search then treats the parts
-        of an operator as one operator, which uses all streams. Each group holds one operator,
-        whatever `max_group_ops` says, because the operators of a group do not run side by side.
-        None if no operator is divided.
+        then takes at least the total latency of its operators divided by `cores`. None if a group
+        uses more than one core, or if the number of cores is unknown.
+    bound_tolerance, bound_slack_us: two amounts by which all lower bounds are reduced from the
+        start: a share of the bound, and a number of microseconds. The reason is that the measured
+        latency of a stage may be below its bound. For example, an operator of the stage may find
+        its input in a cache, or the clock may be noisy. If the bounds were not reduced, the search
+        could wrongly leave out such a stage.
+    parts: if operators are divided into parts, a list for each operator that holds the ids of its
+        parts. The list of an undivided operator holds one id. The search then treats the parts of
+        an operator as one operator, which uses all streams. Each group holds one operator, whatever
+        `max_group_ops` says, because the operators of a group do not run side by side. None if no
+        operator is divided.
     blocks: names of the operators of each block, in the order in which blocks run. A name may be a
         pattern, such as `cell_3/*`. None stands for the blocks that are found in the graph. If
         blocks are given, the search finds no stage with operators of two blocks. So the schedule is
         optimal only within each block (`given_blocks`).
 
-    Borders of blocks. All operators before a border run before all operators after it. A stage
-    across a border is therefore a single group, and its operators run one after the other. Such a
-    stage saves only the fixed cost of a stage (`LatencyModel.stage_us`). This cost is 0 in a plan
-    without barriers. So a schedule made block by block is slower than the best schedule by at most
-    this cost per border. The gain is that the number of states is the sum of the blocks' numbers,
-    and not their product. If the fixed cost is above 0, short runs of stages across the borders
-    (windows) are searched again after the blocks.
+    Borders of blocks. All operators before a border between two blocks run before all operators
+    after it. So if a stage crossed a border, its operators would run one after the other. It would
+    save only the fixed cost of a stage (`LatencyModel.stage_us`), which is 0 in a plan without
+    barriers. So a schedule made block by block is slower than the best schedule by at most this
+    cost per border. In return, the numbers of states of the blocks are added and not multiplied. If
+    the fixed cost is above 0, short runs of stages across the borders (windows) are searched again
+    after the blocks.
 
-    Large blocks. For a block that is too large, the search keeps the fastest sequence of stages
-    known. At first that is one operator per stage, or the stages of `greedy` if they are faster.
-    Beams then look for faster sequences. A beam builds many sequences at once, stage by stage, from
-    the start or from the end of the block. Of the sequences with the same number of operators, the
-    first beam keeps the best one, and the next beams keep the best 2, 4, ... sequences. Sequences
+    Large blocks. If a block is too large for a complete search, the search keeps the fastest
+    sequence of stages that it has found. It begins with one operator per stage, or with the stages
+    of `greedy` if they are faster. Then beams, and after them windows, look for faster sequences.
+
+    Beams. A beam search builds many sequences of stages at once, stage by stage, from the start or
+    from the end of the block. It compares sequences with the same number of operators. The first
+    beam keeps the best one of them, and the next beams keep the best 2, 4, ... sequences. Sequences
     are ranked by their latency so far plus an estimate for the remaining operators. The estimate is
-    the longer of two times. The first is the longest path through these operators. The second is
-    their total latency divided by the parallelism of the best sequence known. A sequence that
-    cannot become faster than the best sequence known is dropped. After the beams, the search takes
-    windows: runs of neighbouring stages. For each window, it finds the fastest stages for the
-    window's operators. The search repeats this step with other borders and with wider windows until
-    no window gets faster.
+    the longer of two times. The first time is the longest path through the remaining operators. The
+    second is their total latency divided by the parallelism of the best sequence known. A sequence
+    that cannot become faster than the best sequence known is dropped.
 
-    If the latency model is costly to ask (`is_costly`), beams (see "Large blocks") use estimated
-    latencies. The model is then asked only for the stages that the beams choose. A stage that gets
-    no latency, for example because a time budget refused it, is never part of the result.
+    Windows. A window is a run of neighbouring stages of the best sequence known. For each window,
+    the search finds the fastest stages for the operators of the window. It repeats this with other
+    borders and with wider windows until no window gets faster.
+
+    If the latency model is costly to ask (`is_costly`), beams (see "Beams") use estimated
+    latencies. The latency model is then asked only for the stages that the beams choose. A stage
+    that gets no latency, for example because a time budget refused it, is never part of the result.
 
     `stats` counts blocks, blocks_left (large blocks), parts_cut (cuts of large blocks) and
-    stages_priced (stages that the model was asked for). For the blocks that were searched
-    completely, it counts states (nonempty), transitions, stages (distinct), stages_spared (distinct
-    stages that the model was not asked for) and schedules (possible sequences of stages; inf past
-    the range of a double). It also holds below_bound, and bound_scale, the factor by which the
-    bounds were multiplied, or 0 if bounds were not used. `lower_bound_us` is a lower bound of the
-    makespan, if no latency is below its bound. A longer search can shorten the makespan at most to
-    this bound. `optimal` says whether all blocks were searched completely and no border has a cost.
+    stages_priced (stages that the latency model was asked for). For the blocks that were searched
+    completely, `stats` counts nonempty states, transitions, distinct stages, stages_spared
+    (distinct stages that the latency model was not asked for) and schedules (possible sequences of
+    stages; inf past the range of a double). It also holds below_bound, and bound_scale, the factor
+    by which the bounds were multiplied, or 0 if bounds were not used. `lower_bound_us` is a lower
+    bound of the makespan, if no latency is below its bound. However long a search takes, the
+    makespan does not fall below this bound. `optimal` says whether all blocks were searched
+    completely and no border has a cost.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """

@@ -24,16 +24,19 @@ BEAM_SHARE = 0.5
 """Share of a block's transitions that the beams may use. The search of windows gets the rest. A
 transition of a beam takes longer than a transition of a window."""
 _LEAST_GAIN = 1e-9
-"""Share by which a makespan must be shorter to count as a gain. Smaller differences may be rounding
-errors, because the rounding of a sum of latencies depends on the order of the additions."""
+"""Share by which a makespan must be shorter to count as a gain. A smaller difference may be a
+rounding error, because two sums of the same latencies may be rounded differently.
+"""
 _FIRST_WINDOW = 2_000
-"""Largest number of transitions in a window, in the first rounds."""
+"""Largest number of transitions in a window of stages, in the first rounds of windows."""
 _WIDEST_WINDOW = 8_000_000
-"""Largest number of transitions in any window, at 8 bytes each."""
+"""Largest number of transitions in a window of stages, in any round. A transition takes 8 bytes."""
 _ANY = 1 << 60
 _MOST_ASKED_BEAMS = 8
-"""Largest number of rounds of beams that use estimated latencies. After each round, the model is
-asked for the chosen stages. In later rounds, its answers replace the estimates."""
+"""Largest number of rounds of beam search with estimated latencies. After each round, the latency
+model is asked for the latencies of the chosen stages. In later rounds, these latencies replace the
+estimates.
+"""
 
 Stages = list[tuple[int, ...]]
 """The operators of each stage; the stages are in the order in which they run."""
@@ -63,19 +66,19 @@ class Allowance:
     def spend(self, transitions: int) -> None:
         """Subtract transitions from this allowance.
 
-        If this allowance is a share of another allowance, the transitions are also subtracted from
-        that one.
+        If this allowance was made as a share of another allowance, the transitions are also
+        subtracted from the other allowance.
         """
         self._transitions -= transitions
         if self._whole is not None:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """Make an allowance of the fraction `part` of what is left of this allowance.
+        """Make an allowance that may spend the fraction `part` of the rest of this allowance.
 
         Parameters
         ----------
-        part: the fraction to take, from 0 to 1.
+        part: the fraction of this allowance to take, from 0 to 1.
         """
         shared = Allowance(0, None)
         shared._whole = self
@@ -132,12 +135,12 @@ class LargeBlock:
         self.transitions = 0
         self.cost_us = math.inf
         self.stages: Stages = []
-        # Stages of a single operator have latencies even if the budget is spent.
+        # The latency of a stage of one operator is always known, even if the time budget is spent.
         self.offer(StageBatch.from_stages([[(op,)] for op in self.ops]))
         self.offer(self._greedy())
 
     def offer(self, stages: StageBatch) -> None:
-        """Replace the sequence by `stages` if they are faster. They must respect the limits."""
+        """Replace the known sequence by `stages` if these are faster. They must obey the limits."""
         us = self._prices.of(stages)
         cost_us = math.fsum(us)
         if cost_us < self.cost_us:
@@ -145,16 +148,17 @@ class LargeBlock:
             self.stages = [tuple(op for group in stage for op in group) for stage in stages]
 
     def groups(self) -> list[Groups]:
-        """The groups of each stage."""
+        """The groups of each stage of the fastest known sequence."""
         search = self._windows(1, 1, None)
         return [*StageBatch.from_bytes(native.ios_stages(search))]
 
     def run_beams(self, allowance: Allowance) -> None:
         """Run beams of width 1, 2, 4, ... until the allowance is spent.
 
-        The last width is the first one above 1024 times the number of operators. Beams of width 1
-        are quick, so they run to their end however few transitions are allowed. If the model is
-        costly to ask, beams use estimated latencies instead (`_run_guessing`).
+        The width of the last beam is the first of these widths that is above 1024 times the number
+        of operators. Beams of width 1 are quick, so they run to their end even if few transitions
+        are allowed. If the latency model is slow to answer, beams use estimated latencies
+        (`_run_guessing`).
         """
         if self._prices.are_costly:
             self._run_guessing(allowance)
@@ -191,9 +195,10 @@ class LargeBlock:
                     for stage in unpack_stages(solved)
                 ]
             if windows == 1:
-                return  # This window held the whole block, so its stages are the fastest.
+                return  # The window held the whole block, so no faster stages for the block exist.
             rounds_in_vain = 0 if self.cost_us < before_us else rounds_in_vain + 1
-            # The next round has other borders. After three rounds without gain, windows widen.
+            # The windows of the next round have other borders. After three rounds without a gain,
+            # windows become wider.
             first = (first + 2) % 5
             if rounds_in_vain == 3:
                 rounds_in_vain = 0
@@ -274,8 +279,8 @@ class LargeBlock:
                 return
             asked = self._prices.num_asked
             for backward in (False, True):
-                # Make a new beam, because the old beam would keep estimates for stages that have
-                # got a latency since.
+                # Make a new beam. The old beam would keep its estimates for stages whose latencies
+                # are known by now.
                 self._beam = None
                 if not self._run(backward, 8, allowance, self._guess):
                     self._run(backward, 1, allowance, self._guess)

@@ -1,5 +1,7 @@
-"""IOS with operator merge: convolutions, or matrix products, of the same tensor become one wider
-operator."""
+"""Variants of IOS that merge operators.
+
+Convolutions or matrix products that read the same tensor can become one wider operator.
+"""
 
 from __future__ import annotations
 
@@ -39,30 +41,31 @@ def ios_both(
     """IOS with both strategies: a stage runs its operators side by side, or merged if faster.
 
     Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, sections 3 and
-    4.2 (IOS-Both). `ios-both` works like `ios`, with one addition. A stage of two or more single
-    operators may be able to run as one merged operator (`latency.mergeable`). Such a stage has two
-    latencies: the latency of its operators side by side, and the latency of the merged operator
-    (`latency.merges`). The lower latency counts. On a tie, the operators run side by side. The
-    model is asked for all such stages, because the lower bounds of `ios` do not hold for merged
-    operators.
+    4.2 (IOS-Both). `ios-both` works like `ios`, with one addition. If each group of a stage holds
+    one operator, the stage may be able to run as one merged operator (`latency.mergeable`). Such a
+    stage has two latencies: the latency of its operators side by side, and the latency of the
+    merged operator (`latency.merges`). The search uses the lower one. On a tie, the operators run
+    side by side. The latency model is asked for all such stages, because the lower bounds of `ios`
+    do not hold for merged operators.
 
-    A merged operator may add the terms of a sum in another order than the single operators. So its
-    results are close to the results of other schedules, but not equal bit by bit. If the latency
-    model has no latencies of merged operators, the result is the same as with `ios`.
+    A merged operator may add the terms of a sum in another order than the operators that it
+    replaces. So the outputs of the model are close to the outputs with other schedules, but not
+    equal bit by bit. If the latency model has no latencies of merged operators, the result is the
+    same as with `ios`.
 
-    By the latencies of the model, the result is never slower than the result of `ios`, and never
-    slower than sequential execution. A single search with merging would not guarantee this for
-    large blocks, or if latencies are below their bounds. So `ios-both` searches twice, with merging
-    and without, and takes the faster schedule. On a tie, it takes the schedule with merging. Each
-    search gets half of `time_budget_s`. If the time to measure stages ends in the second search,
-    the first schedule is taken. `stats` holds the counts of the search whose schedule was taken,
-    and the times of both searches.
+    By the latencies that `latency` gives, the result is never slower than the result of `ios`, and
+    never slower than sequential execution. A single search with merging would not guarantee this
+    for large blocks, or if latencies are below their lower bounds. So `ios-both` searches twice,
+    first with merging and then without it, and takes the faster schedule. On a tie, it takes the
+    schedule with merging. Each search gets half of `time_budget_s`. If the time to measure stages
+    ends during the second search, the schedule of the first search is taken. `stats` holds the
+    counts of the search whose schedule was taken, and the times of both searches.
 
     Parameters
     ----------
     max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s, parts, blocks: as
-        in `ios`. A merged stage holds all parts of its operators. The merged operator is divided
-        anew, and uses all streams too.
+        in `ios`. A merged stage holds all parts of its operators. The merged operator is itself
+        divided into parts, which use all streams.
     """
     model = required_latency(latency, "ios-both")
     may_merge = any(len(ops) > 1 for ops in model.mergeable())
@@ -77,7 +80,8 @@ def ios_both(
 
     found = [search(may_merge)]
     if may_merge:
-        with suppress(OutOfTimeError):  # If the time is over, take the first schedule.
+        # If the time budget is spent, keep the schedule of the first search.
+        with suppress(OutOfTimeError):
             found.append(search(False))
     best = min(found, key=_makespan_us)  # On a tie, `min` takes the schedule with merging.
     times = {key: sum(made.stats[key] for made in found) for key in ("search_us", "pricing_us")}
@@ -98,8 +102,8 @@ def ios_merge(
 
     `ios-merge` works like `ios-both`, except that operators that are not merged run in order on one
     stream. The latency of a stage of such operators is the sum of the latencies that they have when
-    they run alone. So the model is asked only for single operators and merged operators. Only the
-    parts of a divided operator run side by side.
+    they run alone. So the latency model is asked only for single operators and merged operators.
+    Only the parts of a divided operator run side by side.
 
     Parameters
     ----------
@@ -138,7 +142,7 @@ def _makespan_us(made: Schedule) -> float:
 
 
 def _in_turn(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """Split each stage that is not merged: each of its groups becomes a stage of its own."""
+    """Split each stage that is not merged, so that each of its groups becomes a stage."""
     for stage in stages:
         if stage.kind == "merge":
             yield stage

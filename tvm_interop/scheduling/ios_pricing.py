@@ -32,12 +32,14 @@ from .stages import Stage
 _LOG = logging.getLogger("tvm_interop")
 
 _BATCH = 32
-"""Smallest number of stages in one call of the model. A model that measures runs the stages of a
-call in turns, so a call should hold several. It holds fewer stages only if no other stage can
-change the schedule."""
+"""Smallest number of stages in one call of the latency model. A model that measures runs the stages
+of a call in turns, which is more exact, so a call should hold several stages. A call holds fewer
+only if no other stage can change the schedule.
+"""
 _GROWTH = 8
-"""If n stages have a latency already, the next call asks for at least n / `_GROWTH` more. So the
-number of calls stays low even if there are many stages."""
+"""If the latencies of n stages are known, the next call asks for those of at least n / `_GROWTH`
+more stages. So the number of calls stays low even if there are many stages.
+"""
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,7 +61,7 @@ class Bounds:
 
 
 class StagePrices:
-    """The latencies of a graph's stages. The model is asked at most once for each stage.
+    """The latencies of a graph's stages. The latency model is asked at most once for each stage.
 
     Attributes
     ----------
@@ -70,7 +72,7 @@ class StagePrices:
     stage_us: fixed cost of every stage in microseconds (see `LatencyModel`).
     scale: factor by which the bounds were multiplied; 0 without bounds.
     below_bound: number of latencies that were below their bound.
-    asking_us: microseconds that the model took to answer.
+    asking_us: microseconds that the latency model took to answer.
     """
 
     def __init__(
@@ -81,13 +83,13 @@ class StagePrices:
         bounds: Bounds | None,
         merges: bool,
     ) -> None:
-        """Ask the model for the latency of each operator when it runs alone.
+        """Ask the latency model for the latency of each operator when it runs alone.
 
         Parameters
         ----------
         streams: number of streams onto which stages are packed; None for a stream per group.
         bounds: settings of the bounds; None to ask for the latency of every stage of a search.
-        merges: whether a stage may run as one merged operator where that is faster.
+        merges: whether a stage may run as one merged operator if this is faster.
         """
         self.op_us = op_latencies(model, graph.names) if streams is not None else None
         self.scale = 0.0 if bounds is None else 1.0 - bounds.tolerance
@@ -114,21 +116,21 @@ class StagePrices:
 
     @property
     def are_costly(self) -> bool:
-        """Whether asking the model takes long, for example because it measures."""
+        """Whether asking the latency model takes long, for example because it measures."""
         return self._model.is_costly
 
     @property
     def set_of(self) -> list[int]:
-        """For each operator, the number of the set of operators that it may be merged with.
+        """For each operator, the number of its set: operators of one set may be merged.
 
-        The number is -1 for an operator that cannot be merged. The list is empty if no operator can
-        be merged.
+        An operator that cannot be merged has the set number -1. The list is empty if no operator
+        can be merged.
         """
         return [] if np.all(self._set_of < 0) else [int(i) for i in self._set_of]
 
     @property
     def certain(self) -> float:
-        """A factor: every schedule takes at least this factor times the length of the longest path.
+        """A factor f. Every schedule takes at least f times the length of the longest path.
 
         The factor is 0 if operators may be merged.
         """
@@ -138,11 +140,11 @@ class StagePrices:
 
     @property
     def num_asked(self) -> int:
-        """The number of stages for which the model was asked."""
+        """The number of stages for which the latency model was asked."""
         return self._asked
 
     def ask(self, stages: StageBatch) -> Floats:
-        """Ask the model, in one call, for the latencies of stages packed onto their streams.
+        """Ask the latency model, in one call, for the latencies of stages packed onto streams.
 
         A latency is in microseconds. It is inf for a stage that a time budget refused, and such a
         stage is never chosen.
@@ -206,7 +208,7 @@ class StagePrices:
         return us
 
     def write(self, stages: StageBatch, us: Floats) -> None:
-        """Store latencies that the model gave, in microseconds."""
+        """Store latencies that the latency model gave, in microseconds."""
         native.stage_book_write(self._book, stages.to_bytes(), self._weights, us.tobytes())
 
     def values(self, search: Any) -> bytes:
@@ -220,10 +222,10 @@ class StagePrices:
         """Log a message at level info if some latencies were below their bounds."""
         if self.below_bound:
             _LOG.info(
-                "ios: %d of %d stages were faster than their lower bounds, which come from the "
-                "stages' operators, so the bounds were lowered to %.0f%%; the schedule is optimal "
-                "if no unpriced stage is faster than its lowered bound. Pass `bounds=False` to "
-                "price every stage",
+                "ios: %d of %d measured stages were faster than their lower bounds, which come "
+                "from the stages' operators. So all bounds were lowered to %.0f%%. The schedule "
+                "is optimal if no unmeasured stage is faster than its lowered bound. Pass "
+                "`bounds=False` to measure every stage",
                 self.below_bound,
                 self._asked,
                 self.scale * 100,
@@ -238,11 +240,11 @@ class StagePrices:
     def _bounded(self, search: Any, stages: StageBatch, bounds: Bounds) -> bytes:
         """The latency of each stage of a search, or a lower bound where no latency is needed.
 
-        The latencies of single operators are known. The model is first asked for the stages that
-        can be merged, because the bounds do not hold for merged operators. Then the search is
-        solved round by round. In each round, the model is asked for the stages of the best
-        schedule that have no latency yet. The rounds end when all stages of the best schedule have
-        a latency.
+        The latencies of single operators are known. The latency model is first asked for the stages
+        that can be merged, because the bounds do not hold for merged operators. Then the search
+        runs in rounds. Each round finds the best schedule with the latencies and lower bounds known
+        so far, and asks the latency model for those stages of this schedule whose latencies are
+        unknown. The rounds end when all latencies of the best schedule are known.
         """
         pricing = native.ios_pricing_make(search, self._book)
         native.ios_pricing_bounds(
@@ -282,12 +284,13 @@ class StagePrices:
         num_groups = np.diff(stages.stage_ends, prepend=0)
         sets = self._set_of[stages.ops]
         lowest, highest = (f.reduceat(sets, op_ends - num_ops) for f in (np.minimum, np.maximum))
-        # Operators that depend on each other share a group, and cannot be merged.
+        # Operators that depend on each other share a group and cannot be merged. So each group of a
+        # mergeable stage must hold one operator.
         return np.flatnonzero(
             (num_ops > 1) & (num_ops == num_groups) & (lowest == highest) & (lowest >= 0)
         )
 
 
 def select(stages: StageBatch, indices: npt.NDArray[np.intp]) -> StageBatch:
-    """The stages at these indices, in the order given."""
+    """The stages at the given indices, in the order of the indices."""
     return StageBatch.from_stages([stages[int(i)] for i in indices])

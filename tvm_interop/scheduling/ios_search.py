@@ -28,16 +28,18 @@ from .schedules import Schedule
 from .stages import Stage, pack_onto_streams, unpack_stages
 
 LARGE_SHARE = 0.25
-"""Share of the unused transitions that large blocks may use. Unused are the transitions that exact
-searches leave over. A large block is one that is too large for an exact search. The share is below
-1, because a transition takes longer in such a block. With four times this share, schedules of
-NASNet-A became faster by only 0.2% to 1.5%."""
+"""Share of the remaining transitions that large blocks may use. A large block is too large for an
+exact search. The remaining transitions are those that the exact searches of the other blocks did
+not use. The share is below 1, because a transition takes longer in a large block. With four times
+this share, schedules of NASNet-A became faster by only 0.2% to 1.5%.
+"""
 _WIDE_OPS = 500
-"""Number of operators in a large block above which fewer transitions are allowed. The time of a
-transition grows in proportion to the number of operators. So if one block has more operators than
-this, the transitions of all large blocks are reduced in this proportion."""
+"""Number of operators in a large block, above which fewer transitions are allowed. A transition
+takes time in proportion to the number of operators. So if the largest block has n times this number
+of operators, all large blocks together get 1/n of the transitions.
+"""
 ENUMERATION_SHARE = 0.3
-"""Share of a time budget that exact searches may use. Beams and windows get the rest."""
+"""Share of a time budget for exact searches. The searches by beams and windows get the rest."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,10 @@ def search_ios(
     options: IosOptions,
     merges: bool = False,
 ) -> Schedule:
-    """Find the fastest sequence of stages.
+    """Find the fastest sequence of stages of a graph, by IOS.
 
-    The groups of a stage run side by side. With `merges`, they run as one merged operator where
-    that is possible and faster.
+    The groups of a stage run side by side. With `merges`, they run as one merged operator if this
+    is possible and faster.
 
     Parameters
     ----------
@@ -125,7 +127,8 @@ def search_ios(
     left_out = [list(ops) for ops in native.ios_left_out(search)]
     if stats["parts_cut"]:
         least_us = sum(least_possible_us(graph, ops, prices, options) for ops in graph.blocks())
-    del search  # Free the memory of this search; the search of windows needs much memory too.
+    # Free the memory of the exact search, because the search of windows needs much memory too.
+    del search
     limits = Limits(options.max_group_ops, options.max_groups, options.endings == "paper")
     blocks = [LargeBlock(graph, ops, prices, limits) for ops in left_out]
     left = options.max_transitions - stats["transitions"]
@@ -182,9 +185,10 @@ def _across_borders(
 ) -> tuple[list[Stage], float]:
     """Join stages across the borders of blocks where that is faster.
 
-    All operators before a border run before all operators after it. A stage across a border is
-    therefore a single group. Such a stage saves the fixed cost of one stage, and nothing else. The
-    function returns the stages and their total latency in microseconds.
+    At a border between two blocks, all operators before it run before all operators after it. A
+    stage across a border is therefore a single group. Such a stage saves the fixed cost of one
+    stage, and nothing else. The function returns the stages and their total latency in
+    microseconds.
     """
     whole = LargeBlock(graph, graph.topological_order(), prices, limits)
     whole.offer(StageBatch.from_stages([stage.groups for stage in stages]))
@@ -225,12 +229,13 @@ def in_order(graph: OpGraph, stages: Sequence[Stage]) -> list[Stage]:
 def enumerate_stages(
     graph: OpGraph, options: IosOptions, op_us: npt.NDArray[np.float64], cuts: bool
 ) -> Any:
-    """Let the native code find all stages. Return the native search, still without latencies.
+    """Let the native code find all stages. Return the native search object, without latencies.
 
     Parameters
     ----------
-    op_us: (num_ops,) latency of each operator in microseconds. From these latencies follows when an
-        operator can start. A cut separates operators that can start early from later ones.
+    op_us: (num_ops,) latency of each operator in microseconds. These latencies determine when an
+        operator can start. A cut separates operators that can start early from operators that start
+        later.
     cuts: whether blocks that are too large are cut. If not, such blocks are left out of the search.
     """
     end_s = None

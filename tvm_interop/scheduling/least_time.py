@@ -22,18 +22,18 @@ def least_us(
 ) -> float:
     """The time that every schedule takes at least, in microseconds.
 
-    Some operators are, by direct or indirect dependencies, ordered before or after every other
-    operator. Nothing else can run beside such an operator. Only its own parts can run side by side.
-    It takes as long as in `in_turn`, where its parts run side by side, or the sum of its parts'
-    latencies if the sum is less.
+    An operator may be ordered before or after every other operator, by direct or indirect
+    dependencies. No other operator can run beside such an operator; only its own parts can run side
+    by side. Such an operator takes as long as in the schedule `in_turn`, where its parts run side
+    by side. If the sum of its parts' latencies is less, it takes this sum.
 
-    Operators that are ordered before or after every other operator divide the rest into sections,
-    which run one after the other. A section takes at least as long as its longest path. It also
-    takes at least the total latency of its operators divided by the number of streams. In a
-    section, a part may run beside parts of other operators, which may slow it down less than the
-    parts of its own operator do. So each part counts with the latency that it has when it runs
-    alone. In truth, other parts never make a part faster. If measured latencies contradict this,
-    the lower latency counts.
+    The operators that are ordered before or after every other operator divide all remaining
+    operators into sections. The sections run one after the other. A section takes at least as long
+    as its longest path. It also takes at least the total latency of its operators divided by the
+    number of streams. In a section, a part may run beside parts of other operators, which may slow
+    it down less than the parts of its own operator do. So each part counts with the latency that it
+    has when it runs alone. Other parts never make a part faster. But a measurement may seem to show
+    this, and then the lower latency counts.
 
     Complexity: O(n m / w) for n operators, m dependencies and machine words of w bits.
 
@@ -83,8 +83,8 @@ def _wholes(
 ) -> list[tuple[list[int], float]]:
     """The parts of each operator, and the latency of these parts in `in_turn`.
 
-    In `in_turn`, a stage holds the parts of one operator if it has several groups of one part each.
-    In any other stage, each operator counts as an undivided operator.
+    If each group of a stage in `in_turn` holds one operator, and there are several groups, these
+    are the parts of one operator. In any other stage, each operator counts as undivided.
     """
     found: dict[int, tuple[list[int], float]] = {
         op: ([op], float(us)) for op, us in enumerate(op_us)
@@ -101,7 +101,7 @@ def _wholes(
 def _section_us(
     graph: OpGraph, section: Sequence[int], op_us: npt.NDArray[np.float64], streams: int
 ) -> float:
-    """The least time that `section`, whose operators are in topological order, takes."""
+    """A lower bound of the time of `section`, whose operators are in topological order."""
     ends_us: dict[int, float] = {}
     for op in section:
         start_us = max((ends_us.get(source, 0.0) for source in graph.predecessors(op)), default=0.0)

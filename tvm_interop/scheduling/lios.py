@@ -22,7 +22,8 @@ def lios(graph: OpGraph, latency: LatencyModel | None, streams: int | None = Non
 
     Parameters
     ----------
-    streams: number of streams; None for the graph's width, because more streams would stay empty.
+    streams: number of streams; None for the graph's width. Streams beyond the width would stay
+        empty.
 
     Complexity: O(n log n + edges), plus the computation of the graph's width.
     """

@@ -15,9 +15,9 @@ from .schedules import Schedule
 def lios_rand1(
     graph: OpGraph, latency: LatencyModel | None, streams: int | None = None, seed: int = 0
 ) -> Schedule:
-    """LIOS-Rand1: a random ready operator goes to the stream on which it finishes first.
+    """LIOS-Rand1: repeatedly, a random ready operator goes to the stream on which it ends first.
 
-    This is an ablation from section V, RQ3 of the LIOS paper, for comparison only.
+    LIOS-Rand1 is an ablation from section V, RQ3 of the LIOS paper, for comparison only.
 
     Parameters
     ----------
@@ -34,10 +34,11 @@ def lios_rand1(
 def lios_rand2(
     graph: OpGraph, latency: LatencyModel | None, streams: int | None = None, seed: int = 0
 ) -> Schedule:
-    """LIOS-Rand2: the longest ready operator goes to a random stream.
+    """LIOS-Rand2: repeatedly, the longest ready operator goes to a random stream.
 
-    This is an ablation from section V, RQ3 of the LIOS paper, for comparison only. `lios_rand1`
-    explains the parameters and the complexity. Ties between operators are broken as in `lios`.
+    LIOS-Rand2 is an ablation from section V, RQ3 of the LIOS paper, for comparison only.
+    `lios_rand1` explains the parameters and the complexity. Ties between operators are
+    broken as in `lios`.
     """
     return list_schedule("lios-rand2", native.lios_rand2, graph, latency, streams, _checked(seed))
 
@@ -46,10 +47,10 @@ def lios_rand2(
 def lios_rand(
     graph: OpGraph, latency: LatencyModel | None, streams: int | None = None, seed: int = 0
 ) -> Schedule:
-    """LIOS-Rand: a random ready operator goes to a random stream.
+    """LIOS-Rand: repeatedly, a random ready operator goes to a random stream.
 
-    This is an ablation from section V, RQ3 of the LIOS paper, for comparison only. `lios_rand1`
-    explains the parameters and the complexity.
+    LIOS-Rand is an ablation from section V, RQ3 of the LIOS paper, for comparison only.
+    `lios_rand1` explains the parameters and the complexity.
     """
     return list_schedule("lios-rand", native.lios_rand, graph, latency, streams, _checked(seed))
 

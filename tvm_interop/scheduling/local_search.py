@@ -17,12 +17,13 @@ from .budget import Budget
 from .stages import Stage
 
 _LEAST_GAIN = 0.01
-"""New stages must be faster by at least this share than the stages that they replace. Latencies are
-measured, so smaller gains may be noise."""
+"""New stages must be faster than the stages that they replace by at least this share. A smaller
+gain may be noise, because latencies are measured.
+"""
 
 _Ops: TypeAlias = tuple[int, ...]
 _Streams: TypeAlias = tuple[_Ops, ...]
-"""The operators of each busy stream of a stage. Streams are in order of their first operator."""
+"""A stage: a tuple of streams, sorted by their first operators. Empty streams are left out."""
 
 
 def refine_stages(
@@ -38,14 +39,14 @@ def refine_stages(
     A change moves an operator to another stream of its stage or into the stage before or after. It
     may also split a stage in two along the topological order, or join two neighbouring stages.
 
-    Each round first estimates how much time each change saves, and collects the changes that save
-    more than 1% of the latency of the stages that they replace. The estimate for a new stage is the
-    length of its longest stream, unless its latency is known. The length of a stream is the sum of
-    the latencies that its operators have when they run alone. Then one call of `latency.stages`
-    gives the latencies of the new stages, the most promising change first. The changes that really
-    save more than 1% are made, the largest savings first. A change is skipped if an earlier change
-    of the round replaces one of its stages. Ties go to the more promising change, then to earlier
-    stages.
+    Each round first estimates how much time each change saves. It collects the changes that should
+    save more than 1% of the latency of the stages that they replace. The estimate for a new stage
+    is the length of its longest stream, unless its latency is known. The length of a stream is the
+    sum of the latencies that its operators have when they run alone. Then one call of
+    `latency.stages` gives the latencies of the new stages, the most promising change first. The
+    changes that really save more than 1% are made, the largest savings first. A change is skipped
+    if the round has already replaced one of the stages that it changes. If two changes save equally
+    much, the change with the larger estimate comes first, then the change of earlier stages.
 
     The result is deterministic as long as the budget lasts. The budget is checked between rounds,
     and by `latency`.
@@ -124,7 +125,7 @@ class _StageSearch:
             self._known_us.update(zip(unknown, map(float, prices), strict=True))
 
     def gain(self, change: _Change) -> float:
-        """Microseconds that `change` saves. The latencies of all its stages must be known."""
+        """Microseconds that `change` saves. The latencies of old and new stages must be known."""
         return self._us(change.before) - self._us(change.after)
 
     def is_gain(self, change: _Change) -> bool:
@@ -195,10 +196,10 @@ class _StageSearch:
     def _with(self, op: int, streams: _Streams, skip: int = -1) -> Iterator[_Streams]:
         """Add `op` to a stage, and yield a new stage for each stream that `op` can join.
 
-        If `op` and operators of one stream depend on each other directly, `op` joins that stream.
-        If `op` has such dependencies with operators of several streams, no stage is yielded.
-        Otherwise `op` can join each stream, and a new stream if the stage has room for one. `op`
-        does not join the stream with the index `skip`.
+        If `op` has direct dependencies with operators of one stream only, `op` joins that stream.
+        If it has them with several streams, no stage is yielded. If it has none, `op` can join each
+        stream, or a new stream if the number of streams allows it. `op` never joins the stream with
+        the index `skip`.
         """
         touched = [s for s, ops in enumerate(streams) if self._touching(op, ops)]
         if len(touched) > 1:
@@ -210,7 +211,7 @@ class _StageSearch:
             yield self.canonical((*streams, (op,)))
 
     def _touching(self, op: int, others: Sequence[int]) -> bool:
-        """Whether `op` directly depends on one of `others`, or one of `others` on `op`."""
+        """Whether there is a direct dependency between `op` and one of the operators `others`."""
         return not (self._sources[op].isdisjoint(others) and self._readers[op].isdisjoint(others))
 
     def _blocks(self, op: int, staying: Sequence[int], forwards: bool) -> bool:
@@ -222,7 +223,7 @@ class _StageSearch:
         return not near.isdisjoint(staying)
 
     def _joined(self, streams: Sequence[_Ops]) -> _Streams:
-        """One stage of all the operators. Operators that depend on each other share a stream."""
+        """Join all operators into one stage. Operators that depend on each other share a stream."""
         group_of = {op: i for i, ops in enumerate(streams) for op in ops}
         groups = {i: list(ops) for i, ops in enumerate(streams)}
         for op in list(group_of):

@@ -38,27 +38,34 @@ from .schedules import Schedule
 from .sequential import sequential
 
 _STARTS = 2
-"""Number of schedules over several GPUs that annealing refines. It takes the best ones."""
+"""Annealing refines this many of the best schedules over several GPUs."""
 _ROUNDS = 2
-"""Number of rounds of refinement for each schedule. Before each round, the model is asked for
-latencies of more windows of the current schedule."""
+"""Number of rounds of refinement for each schedule. Before each round, the latency model is asked
+for latencies of more windows of the current schedule.
+"""
 _TRIALS_AN_OP = 600
-"""Number of changes that a round tries, for each operator of the graph."""
+"""A round tries this many changes for each operator of the graph."""
 _NEIGHBOURS = 12
-"""Number of operators with which each operator is paired: the operators that start next after it.
-The model is asked for the latency of each pair."""
+"""Each operator is paired with this many operators that start next after it. The latency model is
+asked for the latency of each pair side by side.
+"""
 _PRICING_SHARE = 0.5
-"""Share of a round's time in which the model is asked for the latencies of windows. Annealing gets
-the rest."""
+"""Share of a round's time for asking the latency model for the latencies of windows. Annealing gets
+the rest.
+"""
 _IOS_SHARE = 0.25
-"""Share of the time budget in which the model is asked for the latencies of the stages of `ios`.
-Annealing gets the rest."""
+"""Share of the time budget for asking the latency model for the latencies of stages of `ios`.
+Annealing gets the rest.
+"""
 _MAX_TRANSITIONS = 1_000_000
 """Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
-several schedulers here. If its schedule is not optimal but nearly the best, `ios` runs again with
-the default; see `_CLOSE`."""
+several schedulers here. If the resulting schedule is not optimal but nearly as fast as the best
+schedule, `ios` runs again with the default; see `_CLOSE`.
+"""
 _CLOSE = 1.25
-"""`ios` runs again if its makespan is below this multiple of the best makespan."""
+"""`ios` runs again with more transitions if its makespan is below this multiple of the best
+makespan.
+"""
 
 
 @register_scheduler("multi-gpu")
@@ -78,26 +85,25 @@ def multi_gpu(
        schedules over all GPUs. As in `hios-lp`, neighbouring operators on a GPU are merged into
        stages, called windows, whose operators start together.
     2. `sequential`, `hios-lp`, `greedy` and `ios` make schedules for one GPU. `lios`, `lios+`,
-       `nimble` and `opara` make schedules for one GPU too. Of these last four schedulers, a
-       schedule counts only if, by the latency model, its operators do not slow each other down when
-       they run side by side. With `intra="none"`, only `sequential` and `hios-lp` run in this step.
+       `nimble` and `opara` make schedules for one GPU too. A schedule of these last four schedulers
+       is used only if its operators do not slow each other down when they run side by side, by the
+       latency model. With `intra="none"`, only `sequential` and `hios-lp` run in this step.
     3. Simulated annealing refines the best two schedules of step 1. A change may move an operator
        to another GPU, to another place in the order, into a window or out of a window. It may also
-       exchange the GPUs of two stages. Or it exchanges, between two GPUs, all stages from some
-       place in the order to the end.
-    4. The schedule with the shortest predicted makespan wins (`Schedule.simulate`). Ties go to
-       schedules for one GPU, then to the first schedule in the order of these steps. So no schedule
-       of these steps has a shorter predicted makespan than the result.
+       exchange the GPUs of two stages. Or, from some place in the order to the end, two GPUs
+       exchange all their stages.
+    4. The schedule with the shortest predicted makespan wins (`Schedule.simulate`). Among equally
+       fast schedules, a schedule for one GPU wins, then the one that was made first.
 
-    The same latencies and seed give the same schedule, unless the time budget is used up
+    Equal latencies and an equal seed give the same schedule, unless the time budget was used up
     (`stats["budget_used_up"]`).
 
     Parameters
     ----------
     gpus, window, intra: as in `hios-lp`.
     time_budget_s: seconds for annealing, and for the latencies that annealing and `ios` ask for.
-        Annealing puts operators side by side only if the model has given their latency together
-        within this time. The latencies for the schedules of step 1 take extra time.
+        Annealing puts operators side by side only if the latency model has given their latency
+        together within this time. The latencies for the schedules of step 1 take extra time.
     streams: number of streams in the schedules of step 2; None for no limit.
     seed: seed of the random changes.
 
@@ -182,8 +188,8 @@ def _on_one_gpu(
         for scheduler in (lios, lios_plus, nimble, opara):
             schedule = scheduler(graph, latency, streams=streams)
             makespan = schedule.simulate(graph, latency)
-            # The predicted makespan does not include the contention between operators. So the
-            # prediction is right only if operators do not slow each other down.
+            # The predicted makespan leaves out contention between operators. So it is right only if
+            # operators that run at the same time do not slow each other down.
             if makespan < best_us and _run_freely(prices, schedule):
                 candidates.append(_Candidate(schedule, makespan))
                 best_us = makespan
@@ -191,7 +197,7 @@ def _on_one_gpu(
 
 
 def _run_freely(prices: GpuPrices, schedule: Schedule) -> bool:
-    """Whether operators that run at the same time do not slow each other down."""
+    """Whether operators that run at the same time in a schedule do not slow each other down."""
     graph = prices.graph
     along = [pair for ops in schedule.streams for pair in pairwise(ops)]
     ordered = OpGraph.from_edges(graph.names, [*graph.edges, *along])

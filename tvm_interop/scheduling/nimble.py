@@ -16,17 +16,17 @@ from .schedules import Schedule
 
 @register_scheduler("nimble")
 def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = None) -> Schedule:
-    """Nimble: keeps all parallelism with the fewest waits, and then with the fewest streams.
+    """Nimble: full parallelism with the fewest waits, and with as few streams as these allow.
 
     Kwon et al., "Nimble: Lightweight and Parallel GPU Task Scheduling for Deep Learning", NeurIPS
     2020, section 4.2. A maximum matching M of the minimum equivalent graph E' joins the operators
     into chains. The operators of a chain share a stream, so only `|E'| - |M|` edges need a wait. No
     other assignment that keeps independent operators on different streams has fewer waits.
 
-    A second matching decides which chains share a stream. Chains share a stream only if this
-    neither puts independent operators in an order nor adds a wait. No assignment with as few waits
-    has fewer streams. For neural networks, the number of streams is usually the width of the graph.
-    It is a little larger if the fewest waits are only possible with more streams.
+    A second matching decides which chains of operators share a stream. Two chains share a stream
+    only if this orders no independent operators and adds no wait. No other assignment with as few
+    waits has fewer streams. For neural networks, the number of streams is usually the width of the
+    graph. The number is a little larger if the fewest waits need more streams than the width.
 
     Ties: in the matchings, lowest ids come first. Streams are numbered by their first operator in
     topological order.
@@ -34,16 +34,17 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
     Parameters
     ----------
     streams: number of streams; None for as many as the matchings find. If they find more than
-        `streams`, whole streams are combined. The streams are placed one by one, the longest first.
-        Each is put onto the new stream with the shortest total length so far; ties go to the lowest
-        stream. The length of a stream is the sum of its operators' latencies. Without a latency
-        model, it is the number of its operators. Operators that then share a stream run in the
-        order of their earliest start, with ties in topological order.
+        `streams`, streams are combined, without splitting a stream. The streams are placed one by
+        one, the longest first. Each is put onto the new stream with the shortest total length so
+        far; ties go to the lowest stream. The length of a stream is the sum of its operators'
+        latencies. Without a latency model, it is the number of its operators. Operators that then
+        share a stream run in the order of their earliest start, with ties in topological order.
 
-    `stats` counts reduced_edges `|E'|`, matching `|M|`, chains, waits and streams.
+    `stats` holds the numbers of edges of the minimum equivalent graph (`reduced_edges`), edges of
+    the matching (`matching`), chains, waits and streams.
 
-    Complexity: O(edges * n / 64) to find E', and O(n^2 / 64) for each phase of a matching. There
-        are few phases.
+    Complexity: O(edges * n / 64) to find the minimum equivalent graph, and O(n^2 / 64) for each
+        phase of a matching. There are few phases.
     """
     check_streams(streams)
     started = time.perf_counter()

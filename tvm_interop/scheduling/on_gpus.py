@@ -26,7 +26,7 @@ from .options import check_counts, required_latency, us_since
 from .schedules import Schedule
 
 _UNASKED = math.inf
-"""Value that stands for the latency of a stage if the model had no time to give it."""
+"""Stands for the latency of a stage that the latency model had no time to measure."""
 
 Intra = Literal["windows", "none"]
 GpuStages = Sequence[Sequence[Sequence[int]]]
@@ -48,7 +48,7 @@ def check_gpu_options(gpus: int, window: int, intra: str) -> None:
 
 @dataclass
 class GpuPrices:
-    """The latencies of a graph's operators, copies and stages. The model is asked once for each.
+    """The latencies of a graph's operators, copies and stages, each asked for only once.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class GpuPrices:
     def costs(self, gpus: int) -> tuple[Any, bytes, bytes]:
         """The first arguments of the native schedulers: the graph, `op_us` and `edge_us`.
 
-        If there is only one GPU, `edge_us` is 0, and the model is not asked for copies.
+        If there is only one GPU, `edge_us` is 0, and the latency model is not asked for copies.
         """
         edge_us = np.zeros(self.graph.num_edges) if gpus == 1 else self.edge_us
         return self.graph.native, self.op_us.tobytes(), edge_us.tobytes()
@@ -102,7 +102,7 @@ class GpuPrices:
 
         Returns
         -------
-        The number of stages that got no latency, for example because the time was over.
+        The number of stages that got no latency, for example because the time budget was spent.
 
         Raises
         ------
@@ -131,13 +131,13 @@ class GpuPrices:
         return left
 
     def native(self) -> tuple[list[bytes], bytes]:
-        """The stages with known latencies, and these latencies, as native functions take them."""
+        """The stages whose latencies are known, and the latencies, as input of native functions."""
         batch = StageBatch.from_stages([[(op,) for op in ops] for ops in self._stage_us])
         return batch.to_bytes(), np.array(list(self._stage_us.values()), np.float64).tobytes()
 
 
 def windows_of(prices: GpuPrices, orders: Sequence[Sequence[int]], window: int) -> StageBatch:
-    """All windows that are possible if the operators of each GPU run in the order of `orders`.
+    """All possible windows (neighbouring operators that start together) in the orders `orders`.
 
     `passes/schedulers/gpu_windows.h` explains windows.
     """

@@ -29,16 +29,16 @@ def opara(
     Chen et al., "Opara: Exploiting Operator Parallelism for Expediting DNN Inference on GPUs",
     2023. The launch order is Algorithm 2. The ready operators launch alternately: first a
     memory-bound operator, then a compute-bound operator. If no operator of one kind is ready, an
-    operator of the other kind launches. Within a kind, the operator of least demand launches first.
-    Ties go to the operator that has been ready for longest, because the paper appends ready
-    operators to a list, and takes the first one of least demand. Of operators that became ready
-    together, the one with the lowest id is taken.
+    operator of the other kind launches. Within a kind, the operator with the least demand launches
+    first. Among operators with equal demand, the one that has been ready for longest launches
+    first, as in the paper. Among operators that became ready together, the one with the lowest id
+    launches first.
 
     The demand is the number of threads, the shared memory and the registers of a thread block.
     Section 3.2 of the paper profiles these numbers. When a model is compiled for a GPU, these
-    numbers are read from the machine code of its kernels (`machine.gpu_traits`). The paper
-    classifies operators as memory-bound by a table that its authors collected; here their flops per
-    byte decide.
+    numbers are read from the machine code of its kernels (`machine.gpu_traits`). The paper takes
+    from a table of its authors whether an operator is memory-bound. Here the floating-point
+    operations per byte decide.
 
     When the launch order is known, the operators are put onto streams in this order, by Algorithm 1
     and as in the authors' code. An operator goes to the stream of a predecessor if no other reader
@@ -53,10 +53,11 @@ def opara(
         count as alike, and launch in the order in which they become ready.
     streams: number of streams; None for as many as the algorithm opens. `compile` for a GPU passes
         None unless its own option `streams` is set. If the algorithm opens more than `streams`,
-        whole streams are combined. The streams are placed one by one, the longest first. Each is
-        put onto the new stream with the shortest total length so far; ties go to the lowest stream.
-        The length of a stream is the sum of its operators' latencies. Without a latency model, it
-        is the number of its operators. Operators that then share a stream run in launch order.
+        streams are combined, without splitting a stream. The streams are placed one by one, the
+        longest first. Each is put onto the new stream with the shortest total length so far; ties
+        go to the lowest stream. The length of a stream is the sum of its operators' latencies.
+        Without a latency model, it is the number of its operators. Operators that then share a
+        stream run in launch order.
     flops_per_byte: arithmetic intensity in floating-point operations per byte. An operator of lower
         intensity counts as memory-bound unless its traits say otherwise.
 

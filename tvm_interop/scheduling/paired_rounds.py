@@ -1,22 +1,22 @@
 """Decides whether one schedule is faster than another, by rounds in which both of them ran.
 
 In a round, each of two schedules runs once, in random order. If the schedules are equally fast,
-either seems faster in a round with probability 1/2. Other load on the machine does not change
-this, because it slows either of them with the same probability. The Wilcoxon signed-rank test
+each of them seems faster in a round with probability 1/2. Other load on the machine does not change
+this, because it slows each schedule with the same probability. The Wilcoxon signed-rank test
 (Wilcoxon 1945; Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3) assumes no more
 than this, and its significance level is exact.
 
-The test is made after the last round. Testing after every round until the result is significant
-would raise the probability of a false result. The number of rounds is chosen while the rounds run,
-but only from how far apart the two times of a round are. So the number does not depend on which
-schedule was faster, and does not bias the test.
+The significance test is made only after the last round. Testing after every round until the result
+is significant would raise the probability of a false result. The number of rounds is chosen while
+the rounds run, but only from the size of the difference between the two times of a round. It does
+not depend on which schedule was faster, so it does not bias the test.
 
 The rounds may end early in two cases. First, the new schedule is clearly not faster than the old
 one. The new schedule is then not used, so it cannot be called faster by mistake. Second, the new
-schedule is clearly faster, by a test at a much stricter level. There are few such early tests. The
-level of the test after the last round is lowered by the sum of their levels (Haybittle, British
-Journal of Radiology 1971; Peto et al., British Journal of Cancer 1976). So the probability of a
-false result stays below `LEVEL`.
+schedule is clearly faster, by a test at a much stricter significance level. There are few such
+early tests. The level of the final test is lowered by the sum of the early tests' levels
+(Haybittle, British Journal of Radiology 1971; Peto et al., British Journal of Cancer 1976). So the
+probability of a false result stays below `LEVEL`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,14 @@ schedule that is not faster."""
 _EARLY_LEVEL = 0.0005
 """Significance level of each test that may end the rounds early."""
 _FIRST_EARLY_TEST = 24
-"""Number of rounds before the first test that may end the rounds early. For each further test, the
-number of rounds doubles."""
+"""Number of rounds before the first test that may end the rounds early. Each further test comes
+after twice as many rounds as the test before.
+"""
 LEAST_GAIN = 0.01
-"""Share by which a schedule must be faster to pass the test. The times of two copies of one program
-can differ by this share only because their tensors have different addresses."""
+"""Share by which a schedule must be faster to pass the test. Smaller differences say nothing: even
+two copies of one program can differ by this share, because their tensors have different
+addresses.
+"""
 _SOUGHT_GAIN = 0.03
 _POWER = 0.9
 """Probability that the test finds a gain of `_SOUGHT_GAIN`. The number of rounds is chosen for this
@@ -60,17 +63,22 @@ _FIRST_ROUNDS = 6
 """Number of rounds before the first check for an early stop. By the rule of `_rounds_needed`, a
 comparison that is not stopped early takes at least 12 rounds."""
 _FIRST_DEAR_ROUNDS = 3
-"""If this many rounds have already taken `_CHEAP_US`, the function `ends` is called after each
-further round. The needed number of rounds is not estimated from so few rounds."""
+"""A number of rounds. If this many rounds have already taken `_CHEAP_US`, then `ends` is called
+after each further round until there are `_FIRST_ROUNDS` rounds. The needed number of rounds is not
+estimated from so few rounds.
+"""
 _CHEAP_US = 2e6
-"""Microseconds that all rounds may take even if a gain is unlikely. After this time, rounds go on
-only if a gain is more likely (`may_gain`)."""
+"""As long as all rounds together have taken fewer microseconds than this, they go on even if a gain
+is unlikely. After this time, they end if a gain is unlikely (`may_gain`).
+"""
 _DEAR_LEVEL = 0.2
-"""Significance level of the test that stops the search for a gain, once rounds have taken
-`_CHEAP_US`."""
+"""Significance level at which `may_gain` rules out a gain, once all rounds together have taken
+`_CHEAP_US`. The rounds end when a gain is ruled out.
+"""
 _DEAR_GROWTH = 1.4
 """Factor by which the number of rounds grows from one check for an early stop to the next, once the
-rounds have taken `_CHEAP_US`. Before that, the factor is 2."""
+rounds have taken `_CHEAP_US`. While they have taken less, the factor is 2.
+"""
 MOST_ROUNDS = 500
 """Largest number of rounds, however noisy the machine is."""
 _EARLY_TESTS = (MOST_ROUNDS // _FIRST_EARLY_TEST).bit_length()
@@ -135,14 +143,15 @@ def may_gain(rounds: Floats, contestant: int) -> bool:
     looks for (`_SOUGHT_GAIN`, 3%). If the result is False, further rounds would hardly let the
     contestant pass the test, or they would cost more than the gain is worth.
 
-    As long as the rounds have taken less than two seconds in all, a gain of 2% is ruled out at a
-    significance level of just below 5% (`_LAST_LEVEL`). After two seconds, it is ruled out at a
-    level of 20%. On a noisy machine, a level of 20% needs a quarter of the rounds that 5% needs.
+    The function tests whether a gain of 2% is ruled out. As long as all rounds together took less
+    than two seconds, the significance level of this test is just below 5% (`_LAST_LEVEL`). After
+    two seconds, the level is 20%. On a noisy machine, a test at 20% needs a quarter of the rounds
+    that a test at 5% needs.
 
     Parameters
     ----------
     rounds: (rounds, contestants) microseconds; contestant 0 is sequential execution.
-    contestant: the contestant's number.
+    contestant: index of the contestant among the columns of `rounds`.
     """
     level = _LAST_LEVEL if is_cheap(rounds) else _DEAR_LEVEL
     found = paired_ratio(rounds[:, contestant], rounds[:, 0], level)
@@ -156,7 +165,7 @@ def is_cheap(rounds: Floats) -> bool:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """A comparison of a schedule with sequential execution, from rounds in which both ran.
+    """How a schedule compares with sequential execution, by rounds in which both ran.
 
     Attributes
     ----------
@@ -187,9 +196,9 @@ def confirm(
     rounds: each round holds three times in microseconds: sequential execution, sequential execution
         again, and the schedule.
     budget, at_least, most: as in `take_rounds`.
-    ends_early: whether to stop as soon as the verdict is clear. The verdict is clear if the
-        schedule can hardly pass the test (`may_gain`), or if it passes at a much stricter level. An
-        early end makes the ratio less exact.
+    ends_early: whether to stop as soon as the result is clear. The result is clear if the schedule
+        can hardly pass the final test (`may_gain`), or if it already passes a test at a much
+        stricter level. An early end makes the ratio less exact.
     """
     next_test = _FIRST_EARLY_TEST
 
@@ -299,8 +308,8 @@ def checked_rounds(rounds: Iterable[npt.ArrayLike], contestants: int) -> Iterato
             raise ScheduleError(f"`evaluate` gave a round that is not a list: {error}") from None
         if times_us.shape != (contestants,) or not np.all(np.isfinite(times_us) & (times_us >= 0)):
             raise ScheduleError(
-                f"`evaluate` gave {given!r} as round {number}; give the microseconds of each of "
-                f"the {contestants} schedules in it"
+                f"`evaluate` gave {given!r} as round {number}; it must give the microseconds of "
+                f"each of the {contestants} schedules"
             )
         yield np.maximum(times_us, LEAST_US)
     if not number:
@@ -322,11 +331,11 @@ def _walsh_averages(values: Floats) -> Floats:
 
 
 def _rounds_needed(apart: Floats) -> float:
-    """Number of rounds needed to find a gain of `_SOUGHT_GAIN` (Noether, JASA 1987, section 2.2).
+    """Number of rounds needed to detect a gain of `_SOUGHT_GAIN` (Noether, JASA 1987, section 2.2).
 
-    The number follows from a probability: that the mean of two rounds shows the gain. This
-    probability is estimated from the rounds so far. The estimate counts the difference of each
-    round once as positive and once as negative. So it does not depend on which contestant was
+    The number is computed from the probability that the mean of two rounds shows the gain. This
+    probability is estimated from the rounds so far. Each difference between two times is counted
+    once as positive and once as negative. So the estimate does not depend on which contestant was
     faster.
 
     Parameters
@@ -349,7 +358,8 @@ def _signed_rank_quantile(rounds: int, level: float) -> int | None:
     A Walsh average is the mean of the log ratios of two rounds (`_walsh_averages`). The quantile is
     the largest k for which the probability of k or fewer averages above 0 is at most `level`. The
     quantile is None if the probability is higher than `level` even for k = 0. The distribution is
-    exact: the number is a sum of the ranks 1, 2, ..., each counted with probability 1/2.
+    exact: the number of averages above 0 is a sum over the ranks 1, 2, ..., in which each rank is
+    included with probability 1/2.
     """
     chances = np.ones(1)
     for rank in range(1, rounds + 1):

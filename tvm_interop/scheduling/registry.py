@@ -1,4 +1,4 @@
-"""The table of schedulers by name, and the functions that use it and add to it."""
+"""The registry of schedulers by name, with functions that register a scheduler and that run one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from .options import us_since
 from .schedules import Schedule
 
 MEASURED_AGAIN = "stages_measured_again"
-"""Key in `Schedule.stats` for the number of stages that were measured again. A scheduler that sets
-this key has measured its stages again itself, so `schedule` does not do so."""
+"""Key in `Schedule.stats` for the number of stages that were measured again. If a scheduler sets
+this key, it has measured its stages again itself, and `schedule` does not repeat this.
+"""
 
 Scheduler = Callable[..., Schedule]
 _F = TypeVar("_F", bound=Scheduler)
@@ -44,14 +45,14 @@ def schedule(
     again (`LatencyModel.measure_again`), because their first latencies may be low by chance.
     `stats["stages_measured_again"]` counts them. `stats["search_us"]` is the time of the search
     without the latency model. `stats["pricing_us"]` is the time that the latency model took to
-    answer. Both times are in microseconds. If a scheduler does not report them, all of its time
-    counts as search.
+    answer. Both times are in microseconds. If a scheduler does not report these times, all of its
+    time counts as search.
 
     Raises
     ------
-    ScheduleError: the name or an option is unknown (the message lists the known ones), the value of
-        an option is not valid, a latency model is missing, or the scheduler returns an invalid
-        schedule.
+    ScheduleError: the scheduler's name or an option is unknown (the message lists what is known),
+        the value of an option is not valid, a latency model is missing, or the scheduler returns an
+        invalid schedule.
     LatencyError: the latency model gives a number that is not a latency. The message names the
         operator.
 
@@ -75,8 +76,8 @@ def schedule(
     if latency is not None:
         started = time.perf_counter()
         if makespan is not None and MEASURED_AGAIN not in stats:
-            # The search chose stages of low measured latency. Some of these latencies may be low
-            # only by chance.
+            # The search chose stages of low measured latency. Some latencies may be low only by
+            # chance, so measure these stages again.
             stats[MEASURED_AGAIN] = result.measure_again(graph, latency)
         if makespan is None or stats.get(MEASURED_AGAIN):
             makespan = result.simulate(graph, latency)

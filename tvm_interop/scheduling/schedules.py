@@ -155,8 +155,8 @@ class Schedule:
     def gpu_stages(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """The stages of each GPU, in order, from GPU 0 on. A stage is a tuple of operator ids.
 
-        If the stages name no device, they all count as stages of GPU 0. The result is empty for a
-        streamed schedule.
+        If the stages name no GPU, all of them count as stages of GPU 0. For a streamed schedule,
+        the result is empty.
         """
         on_gpu: list[list[tuple[int, ...]]] = [
             [] for _ in range(1 + max((stage.device or 0 for stage in self.stages), default=-1))
@@ -200,9 +200,9 @@ class Schedule:
     def ordering_edges(self) -> tuple[tuple[int, int], ...]:
         """The edges that the stages' barriers add to the dependencies, as pairs of operator ids.
 
-        For each barrier, edges lead from the operators before it to the operators after it on the
-        same device: from the last operator of each stream to the first operator of each other
-        stream. No edge is needed within a stream, because a stream runs its operators in order.
+        A barrier adds edges between the operators before and after it on the same device: from the
+        last operator before it on each stream to the first operator after it on each other stream.
+        Within a stream, no edge is needed, because a stream runs its operators in order.
         """
         edges: list[tuple[int, int]] = []
         last_on: dict[int | None, dict[int, int]] = {}
@@ -222,8 +222,8 @@ class Schedule:
     def launch_order_of_stages(self, graph: OpGraph) -> list[int]:
         """The order in which the host launches the stages, as indices into `stages`.
 
-        A stage is launched after the stages that it waits for. If several stages are ready, the
-        first of them in `stages` comes next.
+        The host launches a stage only after all stages that it waits for. If several stages can be
+        launched next, the first of them in `stages` is launched.
 
         Raises
         ------
@@ -232,10 +232,10 @@ class Schedule:
         return list(native.launch_order(graph.native, *self._packed_stages(self.ids_in(graph))))
 
     def simulate(self, graph: OpGraph, latency: LatencyModel, links: Links = "delay") -> float:
-        """Predict the makespan in microseconds.
+        """Predict the makespan of this schedule in microseconds.
 
         A staged schedule takes the sum of its stages' latencies. Groups that share a stream count
-        as one group. A merged stage counts with the latency of its merged operator.
+        as one group. A merged stage takes the latency of its merged operator.
 
         In a streamed schedule, an operator starts when its stream is free and the operators that it
         reads have finished.

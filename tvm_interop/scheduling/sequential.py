@@ -28,8 +28,8 @@ def sequential(
     ----------
     order: `topological` for `OpGraph.topological_order`. `memory` for an order that keeps few bytes
         in use at the same time (`planning.memory_order`, a greedy order with ties to the lowest
-        id). With `memory`, `stats["peak_bytes"]` and `stats["topological_peak_bytes"]` are the most
-        bytes in use at once in the `memory` order and in the topological order.
+        id). With `memory`, `stats["peak_bytes"]` is the largest number of bytes in use at once in
+        this order, and `stats["topological_peak_bytes"]` is this number for the topological order.
     buffers: the tensors between operators, needed for the order `memory`. `compile` passes the
         tensors of its model.
     """

@@ -23,9 +23,9 @@ class Contention:
     """How operators that run at the same time slow each other down.
 
     Let c be the number of cores that the running operators keep busy together, and m the sum of
-    their memory shares. Then arithmetic takes max(1, c / `cores`) times as long as without other
-    operators. Memory traffic takes max(1, m / `bandwidth`) times as long. An operator is slowed
-    down by the mean of the two factors, weighted by its own memory share.
+    their memory shares. Compared with an operator that runs alone, arithmetic takes max(1, c /
+    `cores`) times as long, and memory traffic takes max(1, m / `bandwidth`) times as long. An
+    operator is slowed down by the mean of these two factors, weighted by its own memory share.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Contention:
 
 @dataclass(frozen=True)
 class Simulation:
-    """The times of a simulated run.
+    """The times of a simulated run of a schedule on one device.
 
     Attributes
     ----------
@@ -82,14 +82,14 @@ def simulate(
 ) -> Simulation:
     """Simulate `schedule` event by event. `contention` says how operators share the device.
 
-    An operator starts when its stream is free and all operators that it waits for have ended. Its
-    rate changes whenever another operator starts or ends. A stage with a barrier waits for all
-    earlier stages. In a stage without a barrier, each operator waits only for its dependencies.
-    Plans have the same waits.
+    An operator starts when its stream is free and all operators that it waits for have ended. The
+    speed of an operator changes whenever another operator starts or ends. A stage with a barrier
+    waits for all earlier stages. In a stage without a barrier, each operator waits only for its
+    dependencies. Plans have the same waits.
 
-    Without contention, a streamed schedule takes the makespan that `Schedule.simulate` predicts. A
-    staged schedule in which all stages have a barrier takes the sum of the latencies of the longest
-    groups of its stages.
+    Without contention, a streamed schedule takes the makespan that `Schedule.simulate` predicts. In
+    a staged schedule whose stages all have barriers, each stage takes the latency of its longest
+    group, and the makespan is the sum over the stages.
 
     Raises
     ------

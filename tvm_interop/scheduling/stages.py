@@ -92,8 +92,8 @@ def pack_onto_streams(
 def unpack_stages(native: Any) -> tuple[Stage, ...]:
     """Convert stages from the form in which the native code passes them.
 
-    In this form, a stage is a list of lists. The first list holds the stream of each group. Each
-    further list holds the operators of a group.
+    The native code passes a stage as a list of lists. The first list holds the stream of each
+    group. Each further list holds the operators of one group.
     """
     return tuple(
         Stage(groups=tuple(tuple(group) for group in groups), streams=tuple(streams))
@@ -109,7 +109,8 @@ def side_by_side(ops: Sequence[int], gpu: int, first_stream: int) -> Stage:
     return Stage(
         groups=tuple((op,) for op in ops),
         streams=tuple(range(first_stream, first_stream + len(ops))),
-        # The latency of a stage holds only if no other stage runs on the GPU, so set a barrier.
+        # The latency of the stage is right only if no other stage runs on the GPU, so set a
+        # barrier.
         barrier=True,
         device=gpu,
     )
@@ -118,7 +119,7 @@ def side_by_side(ops: Sequence[int], gpu: int, first_stream: int) -> Stage:
 def devices_of(stages: Sequence[Stage], num_streams: int) -> tuple[int, ...]:
     """The device of each stream, taken from its stages; empty if no stage names a device.
 
-    A stream without stages gets the device of the first stage.
+    A stream that no stage uses gets the device of the first stage.
     """
     without = [i for i, stage in enumerate(stages) if stage.device is None]
     if len(without) == len(stages):

@@ -1,4 +1,4 @@
-"""Joins the parts of each divided operator again, so that a slow search gets a smaller graph."""
+"""Joins the parts of each divided operator into one operator, to make a search faster."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .stages import Stage, pack_onto_streams
 class WholeOperators:
     """A graph in which the parts of each divided operator are joined into one operator again.
 
-    The parts of an operator are alike, and each part depends on all parts of the operators that the
-    operator reads. If the parts were separate operators in the graph, a search would enumerate
-    many stages that differ only in which of the parts of an operator they hold.
+    The parts of an operator are alike. Each part reads all parts of the operators that its operator
+    reads. If the parts were separate operators in the graph, a search would enumerate many stages
+    that differ only in the choice of parts.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class WholeOperators:
     """
 
     def __init__(self, graph: OpGraph, parts: Sequence[Sequence[int]]) -> None:
-        """Make the graph of whole operators.
+        """Make the graph in which each divided operator is one operator.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class WholeOperators:
         ]
 
     def flat_parts(self, ops: Iterable[int]) -> list[int]:
-        """The parts of the whole operators `ops`, one operator after the other."""
+        """The ids of the parts of `ops` (ids in `graph`), one operator after the other."""
         return [part for op in ops for part in self._parts[op]]
 
     def wholes_of(self, parts: Iterable[int]) -> list[int]:

@@ -1,7 +1,7 @@
 """Serve many models on one device.
 
-This package holds request queues, scheduling policies, a simulator that compares policies, and an
-inference server.
+The package `serving` holds request queues, scheduling policies, a simulator that compares policies,
+and an inference server.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..plain_data import is_finite, is_whole
 
 Follow = tuple[int, int, float]
-"""Two models and a delay in microseconds.
+"""A rule for follow-up requests: two model indices and a delay in microseconds.
 
 Each time a request of the first model has been served, a request of the second model arrives after
 the delay.
@@ -24,13 +24,13 @@ the delay.
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Requests in order of arrival, and rules for requests that follow other requests.
+    """Requests in order of arrival, and rules by which served requests trigger further requests.
 
     Attributes
     ----------
     at_us: (n,) arrival time of each request in microseconds, ascending.
     models: (n,) index of the model of each request.
-    followers: rules for requests that follow other requests, see `Follow`.
+    followers: rules by which served requests trigger further requests, see `Follow`.
     priorities: (n,) priority of each request; None if all are 0.
     batches: (n,) number of inputs of each request; None if all are 1.
     deadlines_us: (n,) deadline of each request as a time in microseconds; None for no deadlines.
@@ -77,11 +77,11 @@ class Arrivals:
         return max([last, *(max(a, b) for a, b, _ in self.followers)]) + 1
 
     def with_deadlines(self, after_us: Sequence[float]) -> Arrivals:
-        """Return the arrivals with deadlines.
+        """Return a copy of these arrivals in which each request has a deadline.
 
         Parameters
         ----------
-        after_us: (num_models,) microseconds from the arrival of a request of each model to its
+        after_us: (num_models,) for each model, the microseconds between a request's arrival and its
             deadline.
         """
         deadlines = self.at_us + np.asarray(after_us, dtype=np.float64)[self.models]
@@ -122,8 +122,8 @@ def on_off(
 
     Parameters
     ----------
-    rates: mean requests per second of each model over both states. In the on state the
-        rate is higher than this mean.
+    rates: requests per second of each model, averaged over the on and off states. The rate in the
+        on state is higher than this average.
     on_s, off_s: mean length of each state in seconds; the lengths are exponentially distributed.
     """
     _check(rates, seconds)
@@ -151,7 +151,9 @@ def on_off(
 
 
 def closed_loop(clients: Sequence[int], think_us: float = 0.0) -> Arrivals:
-    """Return the arrivals from clients that send a request, wait for the answer, and then think.
+    """Return the arrivals of a closed loop of clients.
+
+    Each client sends a request, waits for the answer, and waits `think_us` before its next request.
 
     Parameters
     ----------
@@ -171,8 +173,8 @@ def dependent(first: Arrivals, followers: Sequence[Follow]) -> Arrivals:
 
     Parameters
     ----------
-    first: requests that arrive by themselves.
-    followers: rules for the requests that are triggered, see `Follow`.
+    first: requests that no other request triggers.
+    followers: rules by which served requests trigger further requests, see `Follow`.
     """
     return Arrivals(
         first.at_us, first.models, (*first.followers, *followers), first.priorities,
@@ -234,7 +236,8 @@ def trace_file(path: str | Path, models: Sequence[str]) -> Arrivals:
 
 
 def _poisson_us(rate: float, seconds: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    # Once the number of arrivals is known, the arrival times of a Poisson process are uniform.
+    # Given the number of arrivals, the arrival times of a Poisson process are independent and
+    # uniformly distributed over the period.
     return np.sort(rng.random(rng.poisson(rate * seconds))) * (seconds * 1e6)
 
 

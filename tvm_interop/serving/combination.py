@@ -1,4 +1,4 @@
-"""The execution model of TOP (Lin et al., TPDS 36(2), 2025).
+"""The execution model of the serving system TOP (Lin et al., TPDS 36(2), 2025).
 
 Each model is divided into a chain of blocks. The blocks of all models are partitioned into combined
 blocks. The operators of a combined block run together, as one instance.
@@ -31,8 +31,8 @@ BUFFER = 2
 """The default limit on the number of requests that wait for a block.
 
 TOP's paper does not specify this limit. Under overload, TOP's rule runs the first blocks of the
-models until the buffers of the blocks after them are full. If buffers are large, no request is
-served until they are full.
+models until the buffers of the blocks after them are full. If buffers are large, it takes long
+until they are full, and no request is completed before.
 """
 
 
@@ -40,7 +40,7 @@ def combination_of(models: Sequence[ServedModel], cells: Iterable[Iterable[Part]
     """Create a combination from groups of blocks, in canonical order.
 
     Blocks are sorted within each combined block, and combined blocks are sorted by their first
-    block. Empty groups are left out.
+    block. A group without blocks is left out.
 
     Raises
     ------
@@ -87,16 +87,16 @@ def simulate_combined(
 ) -> ServingRun:
     """Simulate serving by TOP's rule (TPDS 2025, section IV) in native code.
 
-    The policy `search` follows the same rule. One combined block runs at a time. When it has ended,
-    the combined block with the largest share of blocks that have input runs next. Ties go to the
-    combined block whose input has waited longest, then to the lowest index. Its blocks without
-    input do not run.
+    By TOP's rule, one combined block runs at a time. When it has ended, the combined block with the
+    largest share of blocks that have input runs next. Ties go to the combined block whose input has
+    waited longest, then to the lowest index. Blocks without input do not run. The policy `search`
+    follows the same rule.
 
     Parameters
     ----------
     seconds: simulated time.
     interval_us: (num_models,) minimum time in microseconds between two requests of each model that
-        leave the queue; None for 0.
+        leave the queue; None for no minimum.
     schedule: name of the scheduler for the combined blocks.
     barriers: whether the host waits after each stage, see `Start.barriers`.
     buffer: maximum number of requests that wait for each block.
@@ -132,7 +132,7 @@ def _run_of(
     figures: bytes,
     begin_us: float = 0.0,
 ) -> ServingRun:
-    """Return the results of a run in native code. Their times count from `begin_us`.
+    """Return the results of a run in native code. All times in the results count from `begin_us`.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def _packed(
     schedule: str,
     barriers: bool,
 ) -> tuple[list[Any], list[list[list[int]]], bytes]:
-    """Return the programs, the places of blocks and the intervals for the native functions.
+    """Return the programs, the place of each block and the dequeue intervals for native functions.
 
     The place of a block is a pair: the index of its combined block, and its own index in this
     combined block.
@@ -197,7 +197,7 @@ class Window:
 
 
 class CombinedServing:
-    """Serving by TOP's rule, window by window, in native code.
+    """Simulated serving with TOP's combined blocks, one window of time after another.
 
     Queues, buffers and the running combined block are kept from one window to the next. Each window
     may have another combination and other dequeue intervals. A combined block that runs when a
@@ -212,13 +212,13 @@ class CombinedServing:
         barriers: bool = True,
         buffer: int = BUFFER,
     ) -> None:
-        """Begin with empty queues.
+        """Prepare to serve the first window, with empty queues.
 
         Parameters
         ----------
-        first: requests that arrive in the first window. They also hold the rules by which a served
-            request is followed by another one, as with `closed_loop`. The rules hold in all
-            windows.
+        first: requests that arrive in the first window. Their attribute `followers` holds for all
+            windows: the rules by which a served request triggers another request, as `closed_loop`
+            makes them.
         schedule, barriers, buffer: as for `simulate_combined`.
         """
         self.programs = programs

@@ -60,21 +60,21 @@ class Space:
 
     @property
     def num_models(self) -> int:
-        """The number of models."""
+        """The number of served models, each of which has an agent."""
         return len(self.num_blocks)
 
     @property
     def size(self) -> int:
-        """The length of an action."""
+        """The number of entries in an action: one for each model and one for each block."""
         return self.num_models + sum(self.num_blocks)
 
     @property
     def state_size(self) -> int:
-        """The length of a state."""
+        """The number of entries in a state, which consists of `SAMPLES` samples."""
         return SAMPLES * self.size
 
     def slices(self) -> list[slice]:
-        """Return the slices of an action: the launcher's slice, then one for each model."""
+        """Return the slice of an action for each agent: first the launcher, then each model."""
         ends = np.cumsum([self.num_models, *self.num_blocks])
         return [slice(int(a), int(b)) for a, b in zip([0, *ends], ends, strict=False)]
 
@@ -85,7 +85,7 @@ class Space:
         return self.num_models * max(1, self.levels) + blocks * (blocks - 1) // 2
 
     def features(self, actions: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-        """Return features of actions: (..., size) to (..., num_features).
+        """Return the features of actions: (..., num_features) from actions (..., size).
 
         Actions that stand for the same decision have the same features. The first features are the
         interval of each model, one-hot encoded if `levels` is above 0. The other features say for
@@ -103,13 +103,13 @@ class Space:
         return np.concatenate([x, together], axis=-1).astype(np.float32)
 
     def canonical(self, actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a canonical action for each action: (..., size) to (..., size).
+        """Return the canonical actions of actions; both arrays have the shape (..., size).
 
         All actions that stand for the same decision have the same canonical action. If `levels` is
-        above 0, the number of an interval becomes the middle of its level. All blocks of a combined
-        block get the same number, the middle of a cell (see `_cells`). This cell has the same index
-        as the first of these blocks. So a canonical action is as far as possible from actions that
-        stand for other decisions.
+        above 0, the number of a dequeue interval becomes the middle of all numbers that stand for
+        this interval. All blocks of a combined block get the same number: the middle of the cell
+        (see `_cells`) whose index is the index of the first of these blocks. So a canonical action
+        is as far as possible from actions that stand for other decisions.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:
@@ -165,8 +165,9 @@ class Space:
         Parameters
         ----------
         in_progress: for each model, the indices of the blocks in which its requests are.
-        lengths: queue length of each model. The differences are divided by the mean length, or by 1
-            if the mean is below 1, so that inputs stay small. TOP does not scale them.
+        lengths: queue length of each model. Its difference from the mean length is divided by the
+            mean, or by 1 if the mean is below 1, so that the sample's numbers stay small. TOP
+            itself does not divide.
         """
         queues = np.asarray(lengths, dtype=np.float64)
         mean = float(queues.mean())
@@ -200,7 +201,7 @@ class Space:
 class Agents:
     """The trained agents of TOP: the launcher and one agent per model.
 
-    NumPy evaluates the agents together.
+    NumPy evaluates the networks of all agents together.
     """
 
     def __init__(self, space: Space, weights: Mapping[str, npt.NDArray[np.floating]]) -> None:
@@ -240,8 +241,8 @@ class Agents:
 
         Raises
         ------
-        InputError: the file cannot be read, or holds agents for other models; the message names the
-            file.
+        InputError: the file cannot be read, or its agents were trained for models with other
+            numbers of blocks. The message names the file.
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
@@ -253,13 +254,13 @@ class Agents:
             raise InputError(f"the agents `{path}` cannot be read: {error}") from None
         if trained != tuple(num_blocks):
             raise InputError(
-                f"the agents `{path}` are for models of {trained} blocks, and these have "
-                f"{tuple(num_blocks)}; train agents for these models"
+                f"the agents in `{path}` are for models of {trained} blocks, but these models have "
+                f"{tuple(num_blocks)} blocks; train agents for these models"
             )
         return cls(Space(trained, interval, int(levels), shortest_s, longest_s), weights)
 
     def act(self, state: Floats) -> Floats:
-        """Return the action for a state: (state_size,) to (size,).
+        """Return the agents' action, shape (size,), for a state of shape (state_size,).
 
         Each agent's network has ReLU hidden layers and a sigmoid output.
         """
@@ -303,7 +304,7 @@ class Process(Protocol):
     state: Floats
 
     def step(self, action: Floats) -> Outcome:
-        """Serve for one step by the decision that `action` stands for, and return the outcome."""
+        """Serve for one step by the decision that `action` stands for. Return the outcome."""
         ...
 
     def saved(self) -> Any:
@@ -357,8 +358,8 @@ class Environment:
             raise InputError(f"`reward` is {reward!r}; it must be `paper` or `throughput`")
         if space.num_blocks != tuple(len(model.blocks) for model in models):
             raise InputError(
-                "the space is for models with other numbers of blocks; make a space for these "
-                "models"
+                "`space` was made for models with other numbers of blocks; make a `Space` "
+                "for these models"
             )
         self.models = models
         self.space = space
@@ -416,7 +417,7 @@ def figures_of(run: ServingRun, gain: float, variance: float) -> Floats:
 
 @dataclass(frozen=True)
 class RewardRule:
-    """How the figures of an outcome, as z-scores, become a reward.
+    """The formula that turns the figures of an outcome (as z-scores) into a reward.
 
     Attributes
     ----------
@@ -433,7 +434,7 @@ class RewardRule:
 
 
 PRINTED = RewardRule()
-"""The rule of TOP's Equation 2."""
+"""The `RewardRule` with the weights and the exponential of TOP's Equation 2."""
 
 
 @dataclass(frozen=True)
@@ -449,7 +450,7 @@ class Score:
     ----------
     mean, deviation: (2 + num_models,) mean and standard deviation of each entry of
         `Outcome.figures`.
-    rule: the weights of U, L and V, and whether the reward is an exponential.
+    rule: the weights of the z-scores in the reward, and whether the reward is an exponential.
     """
 
     mean: Floats
@@ -466,7 +467,7 @@ class Score:
         """
         if not len(figures):
             raise InputError(
-                "every decision had a combined block above `most`; allow larger blocks"
+                "every action had a combined block of more than `most` blocks; raise `most`"
             )
         rows = np.stack(list(figures))
         return cls(rows.mean(0), np.maximum(rows.std(0), 1e-9), rule)

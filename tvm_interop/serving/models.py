@@ -33,7 +33,8 @@ class ServingDevice:
     cores: number of cores of the device, as in `Contention`; inf for no limit.
     bandwidth: number of memory-bound operators that run at full speed at the same time.
     wait_us: microseconds that a wait across streams costs the waiting stream.
-    interference: share by which every operator slows down for each other operator that runs.
+    interference: slowdown, as a fraction, that each concurrently running operator adds to every
+        other operator.
     barrier_us: microseconds that the host needs to notice the end of a stage, for schedules with
         barriers.
     launch_us: microseconds that the single host thread needs to launch an operator. 0 if the
@@ -61,7 +62,7 @@ class ServingDevice:
 
     @classmethod
     def described(cls, device: DeviceDescription, interference: float = 0.0) -> ServingDevice:
-        """Return the device that a description, such as one of `devices`, describes."""
+        """Convert a device description, such as one in the module `devices`, to this class."""
         return cls(device.cores, device.bandwidth, interference)
 
     def with_interference(self, interference: float) -> ServingDevice:
@@ -77,7 +78,7 @@ class ServingDevice:
 
 @dataclass(frozen=True)
 class OperatorCosts:
-    """Latency and use of the device of each operator of a model, if the operator runs alone.
+    """For each operator of a model: its latency and its use of the device when it runs alone.
 
     Attributes
     ----------
@@ -94,8 +95,8 @@ class OperatorCosts:
     def of(cls, latency: LatencyModel, graph: OpGraph) -> OperatorCosts:
         """Return the costs that a latency model gives.
 
-        If the latency model has no core counts, each operator counts as using one core and no
-        memory bandwidth.
+        If the latency model does not know the cores of operators, each operator is assumed to use
+        one core and no memory bandwidth.
         """
         op_us = op_latencies(latency, graph.names)
         if isinstance(latency, ContendedLatency):
@@ -103,12 +104,12 @@ class OperatorCosts:
         return cls(op_us, np.ones(graph.num_ops), np.zeros(graph.num_ops))
 
     def check(self, graph: OpGraph, model: str) -> None:
-        """Check the length and the values of each column.
+        """Check the length and the values of each array.
 
         Raises
         ------
-        InputError: a column has another length, or a value is out of range; the message names the
-            operator.
+        InputError: an array does not have one number per operator, or a number is out of range; the
+            message names the operator.
         """
         for name, most in (("op_us", math.inf), ("op_cores", math.inf), ("memory_share", 1.0)):
             column = np.asarray(getattr(self, name), dtype=np.float64)
@@ -126,7 +127,7 @@ class OperatorCosts:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is served.
+    """A served model: its graph, the costs of its operators, and its division into blocks.
 
     Attributes
     ----------
@@ -147,8 +148,8 @@ class ServedModel:
             raise InputError(f"model `{self.name}` has no operators; there is nothing to serve")
         if 1 not in self.costs or not all(is_whole(b) and b > 0 for b in self.costs):
             raise InputError(
-                f"model `{self.name}` has costs for batches of {sorted(self.costs)}; give whole "
-                "numbers above 0, and 1 among them"
+                f"model `{self.name}` has costs for the batch sizes {sorted(self.costs)}; "
+                "batch sizes must be whole numbers above 0, and 1 must be among them"
             )
         for costs in self.costs.values():
             costs.check(self.graph, self.name)
@@ -191,8 +192,9 @@ class ServedModel:
     def divided(self, count: int) -> ServedModel:
         """Return the model with neighbouring blocks joined into at most `count` blocks.
 
-        The division makes the latency of the longest block as low as possible. Within this latency,
-        the first blocks are as long as possible.
+        The division makes the latency of the slowest block as low as possible. As many neighbouring
+        blocks as this latency allows are joined into the first new block, then into the second, and
+        so on.
         """
         if not is_whole(count) or count < 1:
             raise InputError(f"a model cannot be divided into {count!r} blocks; give 1 or more")

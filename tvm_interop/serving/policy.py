@@ -23,9 +23,9 @@ class Setting:
 
     Attributes
     ----------
-    programs: the models, the device, and the latencies of instances on the device. A test can make
-        a simulation give the policy a device that differs from the simulated one (see the parameter
-        `believed` of `simulate`). The programs are then for the device that the policy is given.
+    programs: the models, the device, and the latencies of instances on this device. A test may give
+        the policy wrong data about the device (see the parameter `believed` of `simulate_serving`).
+        Then `programs` describes the device that the policy believes in.
     """
 
     programs: Programs
@@ -56,13 +56,13 @@ class Policy(ABC):
     def close(self) -> None:  # noqa: B027
         """End the background threads of the policy. `decide` is not called afterwards.
 
-        The default does nothing.
+        The base class has no background threads, so its method does nothing.
         """
 
     def explanation(self) -> list[tuple[float, str]]:
         """Return the choices of the policy so far, as (time in microseconds, text) pairs.
 
-        Most policies return an empty list.
+        Most policies record no choices, and return an empty list.
         """
         return []
 
@@ -101,8 +101,8 @@ def make_policy(name: str, **options: Any) -> Policy:
 
     Raises
     ------
-    InputError: the name or an option does not exist (the message lists the existing ones), or the
-        value of an option is invalid.
+    InputError: the policy or an option does not exist (the message lists what exists), or the value
+        of an option is invalid.
     """
     if name not in _REGISTRY:
         raise InputError(

@@ -28,8 +28,8 @@ class Load:
     Attributes
     ----------
     kind: `closed` for clients that send a request, wait for the answer and send the next one.
-        `periodic`, `poisson` and `on_off` are as the functions of these names. `trace` repeats
-        given arrivals.
+        `periodic`, `poisson` and `on_off` name functions of `serving.arrivals` that make the
+        requests. `trace` repeats given arrivals.
     per_model: number of clients of each model for `closed`; otherwise requests a second of each
         model. Not used with `trace`.
     burst_s: mean length of a burst, and of the pause after it, for `on_off`.
@@ -47,10 +47,10 @@ class Load:
         if self.kind not in LOADS:
             raise InputError(f"`kind` is {self.kind!r}; it must be one of {', '.join(LOADS)}")
         if (self.kind == "trace") != (self.trace is not None):
-            raise InputError("give `trace` with the kind `trace`, and only with it")
+            raise InputError("give `trace` together with the kind `trace`, or give neither of them")
 
     def arrivals(self, seconds: float, seed: int) -> Arrivals:
-        """Return the requests of an episode."""
+        """Return the requests that arrive within `seconds`, drawn with `seed`."""
         if self.trace is not None:
             times = math.ceil(seconds / self.period_s)
             at_us = [self.trace.at_us + i * self.period_s * 1e6 for i in range(times)]
@@ -68,10 +68,11 @@ class Load:
 class ServingProcess:
     """An environment like `decisions.Environment`, but a step begins where the previous one ended.
 
-    A step serves for a fixed time by its decision. Queues, requests between blocks and the running
-    combined block are kept from the previous step. The state is observed during the step: it holds
-    the queue lengths, and the blocks in which requests were. After some steps, a new episode begins
-    with empty queues. Otherwise queues would grow for ever under overload.
+    In each step, requests are served for a fixed time by the step's decision. Queues, requests
+    between blocks and the running combined block are kept from the previous step. The state is
+    observed during the step: it holds the queue lengths, and the blocks in which requests were.
+    After some steps, a new episode begins with empty queues. Otherwise queues would grow for ever
+    under overload.
 
     Attributes
     ----------
@@ -101,8 +102,8 @@ class ServingProcess:
         seconds: length of a step.
         episode: number of steps that are served before the queues are emptied.
         most: maximum number of blocks in a combined block (TOP's H).
-        reward: the meaning of the first figure: `paper` for the utilisation, `throughput` for
-            requests per millisecond, or `mix` for requests of whole mixes per millisecond (see
+        reward: the first entry of `Outcome.figures`: `paper` for the utilisation, `throughput` for
+            requests per millisecond, or `mix` for requests in complete mixes per millisecond (see
             `mix_rate`). A mix has requests of the models in proportion to `load.per_model`.
         rule: the rule by which figures become a reward.
         schedule, barriers, buffer: as for `simulate_combined`.
@@ -112,9 +113,9 @@ class ServingProcess:
             raise InputError(f"`reward` is {reward!r}; it must be `paper`, `throughput` or `mix`")
         if space.num_blocks != tuple(len(model.blocks) for model in programs.models):
             raise InputError(
-                f"`space` is for models of {space.num_blocks} blocks, and `programs` has models of "
-                f"{tuple(len(model.blocks) for model in programs.models)}; make the space of these "
-                "programs"
+                f"`space` is for models of {space.num_blocks} blocks, but `programs` has models of "
+                f"{tuple(len(model.blocks) for model in programs.models)} blocks; make a "
+                "`Space` for these models"
             )
         self.models = programs.models
         self.space = space
@@ -169,11 +170,11 @@ class ServingProcess:
         return [self.calls, self._began, self._served]
 
     def restore(self, saved: Any, actions: Floats) -> None:
-        """Return to the state in which `saved` was called, by serving the last episode again.
+        """Restore the state in which `saved` was called, by serving the last episode again.
 
         Parameters
         ----------
-        actions: the actions of all steps so far.
+        actions: the actions of all steps before `saved` was called.
         """
         calls, began, served = saved
         self._serving = None
@@ -183,7 +184,7 @@ class ServingProcess:
             self.step(action)
         if self._served != served:
             raise InputError(
-                "`actions` are not the actions before the call of `saved`; give those actions"
+                "`actions` did not lead to the saved state; give the actions taken before `saved`"
             )
 
     def _begin(self, number: int) -> None:
@@ -210,10 +211,10 @@ class ServingProcess:
 
 
 def mix_rate(served: npt.ArrayLike, mix: npt.ArrayLike) -> float:
-    """Return the number of served requests that can be put together into mixes.
+    """Return how many served requests belong to complete mixes of requests.
 
-    In a mix, the requests of the models are in the proportions of `mix`. Surplus requests of a
-    model do not count.
+    A complete mix has requests of all models in the proportions of `mix`. If more requests of a
+    model were served than the mixes need, the surplus does not count.
     """
     shares = np.asarray(mix, dtype=np.float64)
     shares = shares / shares.sum()

@@ -39,7 +39,8 @@ class Programs:
 
         Parameters
         ----------
-        options: options of schedulers by the scheduler's name, such as the `weights` of `gpg`.
+        options: options to pass to schedulers, keyed by scheduler name; for example `weights` for
+            `gpg`.
         """
         self.models = tuple(models)
         self.options = dict(options or {})
@@ -75,7 +76,8 @@ class Programs:
     def of_parts(self, parts: tuple[Part, ...], schedule: str, barriers: bool = True) -> Any:
         """Return the native program of a joint graph.
 
-        The schedule is made for the whole joint graph, with all parts present.
+        The schedule includes all parts of the joint graph, also if some parts have no request
+        later.
         """
         key = (parts, schedule, barriers)
         if key not in self._made:
@@ -84,13 +86,13 @@ class Programs:
         return self._made[key]
 
     def of_start(self, start: Start) -> tuple[Any, int]:
-        """Return the program of an instance, and a bit mask of its present parts."""
+        """Return the program of an instance, and a bit mask of the parts that have a request."""
         if start.parts is None:
             first = start.requests[0]
             if first is None or any(r is None or r.model != first.model for r in start.requests):
                 raise InputError(
-                    "an instance without parts can serve requests of one model only; "
-                    "give it `parts`"
+                    "an instance without `parts` can only serve requests of one model; "
+                    "set `parts` in its `Start`"
                 )
             batch = sum(r.batch for r in start.requests if r is not None)
             return self.of_model(first.model, batch, start.schedule, start.barriers), 1

@@ -17,8 +17,8 @@ from .server.config import ServerConfig, with_options
 from .server.repository import check_name
 
 _OF_THE_NETWORK = ("host", "http_port", "grpc_port", "model_folder")
-"""Options of the server that `application` refuses: Ray controls them, or they would take effect in
-one replica only.
+"""The server's options that `application` refuses. Ray chooses host and ports. A change of the
+model folder would take effect in one replica only.
 """
 
 

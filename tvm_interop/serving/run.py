@@ -32,7 +32,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class ServingRun:
-    """The times of all requests of a run that were not dropped.
+    """The times of all requests of a simulated run, except dropped requests, and further results.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class ServingRun:
     models: (n,) index of the model of each request.
     arrived_us, dequeued_us, finished_us: (n,) time in microseconds at which each request arrived,
         left its queue, and was served; nan if that did not happen.
-    utilisation: mean share of the device's cores that running operators ask for; 0 if the number of
-        cores has no limit.
+    utilisation: mean fraction of the device's cores that running operators keep busy; 0 if the
+        number of cores has no limit.
     dropped: (num_models,) number of requests that were dropped because their queue was full.
     instances: number of instances, or of combined blocks, that were started.
     log: decisions that the policy explained, as (time in microseconds, text) pairs.

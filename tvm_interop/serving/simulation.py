@@ -1,4 +1,4 @@
-"""A simulator of serving.
+"""A simulator of model serving.
 
 The simulator runs a policy on models, a device and arrivals, and returns the times of every
 request.
@@ -50,14 +50,16 @@ def simulate_serving(
         request cannot meet its deadline if it would end too late even in a run of its own.
     believed: the device that the policy plans for, if it differs from the simulated `device`; None
         if the policy plans for `device`. Tests use it to give a policy wrong data.
-    programs: cached programs of the same models and device. Passing them to many runs avoids making
-        the same schedules again.
+    programs: cache of programs for the same models and device. If several runs share it, each
+        schedule is made only once.
 
     Raises
     ------
-    InputError: a request arrives for a model that does not exist, or a decision cannot be carried
-        out, because it starts a request that is not waiting or waits for a time in the past.
-    ScheduleError: as `tvm_interop.schedule`, or an instance starts beside one that must run alone.
+    InputError: a request arrives for a model that does not exist. Or a decision of the policy
+        cannot be carried out: it starts a request that is not waiting, or it waits for a time in
+        the past.
+    ScheduleError: as `tvm_interop.schedule`, or an instance starts beside an instance that must
+        run alone.
     """
     if not is_finite(seconds) or seconds <= 0:
         raise InputError(f"`seconds` is {seconds!r}; it must be a number above 0")
@@ -75,7 +77,7 @@ def simulate_serving(
 
 
 class _Feed:
-    """Yields the given requests, and the requests that follow them, in order of time."""
+    """Yields the given requests and their follow-up requests, in order of arrival time."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         count = len(arrivals.at_us)

@@ -19,7 +19,7 @@ WHOLE = -1
 class Request:
     """One inference of one model that a client waits for.
 
-    Times are in microseconds.
+    All times of a request are in microseconds.
 
     Attributes
     ----------
@@ -47,11 +47,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start an instance now.
+    """The decision of a policy to start an instance now.
 
-    Without `parts`, one model runs as a whole for all of the requests, as one batch. With `parts`,
-    the instance runs a joint graph of several parts. A part without a request is absent, and its
-    operators do not run.
+    Without `parts`, one whole model serves all requests as one batch. With `parts`, the instance
+    runs a joint graph of several parts, each a whole model or a block of it. A part without a
+    request is absent, and its operators do not run.
 
     Attributes
     ----------
@@ -76,20 +76,20 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Take a request from its queue. The request then waits for the first block of its model."""
+    """The decision to move a request from its queue to its model's first block, where it waits."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Start nothing now.
+    """The decision of a policy to start nothing now.
 
     Attributes
     ----------
     until_us: time in microseconds at which the policy is asked again at the latest.
-    full: whether nothing can start until an instance ends, whatever arrives. The caller may then
-        leave out calls at arrivals, but need not. If it calls the policy at an arrival
+    full: whether nothing can start until an instance ends, whatever arrives. If it is true, the
+        simulator or server need not call the policy at arrivals. If it calls the policy
         nevertheless, the policy must give the same answer.
     """
 

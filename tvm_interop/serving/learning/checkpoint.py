@@ -28,7 +28,7 @@ def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def load(path: str | Path) -> Arrays:
-    """Return the arrays that `save` wrote.
+    """Return the arrays in a checkpoint that `save` wrote.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def require_configuration(path: str | Path, saved: dict[str, Any], config: Any, 
     ------
     InputError: the training cannot continue from the checkpoint.
     """
-    # JSON has no tuples: a tuple that was saved is read back as a list, so compare lists.
+    # JSON has no tuples. A saved tuple is read back as a list, so compare both sides as lists.
     ours = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(config).items()}
     if {**saved, "steps": 0} != {**ours, "steps": 0} or step > config.steps:
         raise InputError(

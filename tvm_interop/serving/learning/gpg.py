@@ -1,7 +1,8 @@
 """Training of GPG, the graph network that divides a combined block into stages (TOP, section V-B).
 
 As in IOS, an ending is a set of operators that can form the last stage of the remaining operators.
-There are two variants. Each is a scheduler of the same name, and `scheduling.gpg` runs both:
+GPG has two variants, `gpg` and `gpg-scored`. The module `scheduling.gpg` has a scheduler of the
+same name for each:
 
 - `gpg` follows the paper. A policy network chooses an ending by one number, and a critic rates the
   number (deterministic policy gradient). The paper mentions no replay buffer, no target networks
@@ -106,7 +107,7 @@ class Task:
 
     @classmethod
     def of(cls, graph: OpGraph, latency: LatencyModel) -> Task:
-        """Create a task from a graph that is one block."""
+        """Create a task from a graph. The whole graph counts as one block."""
         op_us = op_latencies(latency, graph.names)
         return cls(Block.of(graph, graph.topological_order(), op_us, latency), latency)
 
@@ -136,10 +137,11 @@ class _Step:
 
 
 class _Replay:
-    """The stages that were chosen last for each block, and the shortest known schedules.
+    """The stages that were chosen last for each block, and the lowest known makespans.
 
-    For each block, the most recent choices are kept, up to a maximum number. For each set of
-    operators that remained at a choice, the lowest known makespan of these operators is kept.
+    For each block, the most recently chosen stages are kept, up to a maximum number. Before each
+    choice, some operators of the block remained. For each such set of operators, the lowest known
+    makespan is kept.
     """
 
     def __init__(self, tasks: Sequence[Task], most: int) -> None:
@@ -250,7 +252,7 @@ class GpgTraining:
         checkpoint.save(path, arrays)
 
     def load(self, path: str | Path) -> None:
-        """Load a checkpoint to continue from.
+        """Load a checkpoint, so that `run` continues from it.
 
         Raises
         ------
@@ -309,8 +311,8 @@ class GpgTraining:
         order = np.argsort(stage_us + rest_us, kind="stable")[:16]
         exact = task.price([candidates[i] for i in order])
         least = self._replay.least_us[number]
-        # An ending may leave operators for which a makespan is known. Then this makespan plus the
-        # latency of the ending is a makespan for the operators that remain now.
+        # If a makespan is known for the operators that an ending leaves, then this makespan plus
+        # the latency of the ending is a makespan of the operators that remain now.
         for i, us in zip(order, exact, strict=True):
             after = remaining & ~sum(candidates[i])
             if after in least:

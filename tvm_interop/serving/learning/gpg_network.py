@@ -42,7 +42,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
             self.rest = perceptron(WIDTH + STATE_SCALARS, 64, 32, 1)
 
     def summands(self, union: Union) -> Any:
-        """Return what network g2 makes of the embedding of each operator: (operators, WIDTH)."""
+        """Return what network g2 outputs for each operator's embedding: (operators, WIDTH)."""
         own = self.p(union.inputs(self.inputs))
         messages = own.new_zeros((0, WIDTH))
         found = []
@@ -65,9 +65,10 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
 
 
 class Union:
-    """The union of several blocks as one graph, with its operators sorted by level.
+    """Several blocks in one graph, without edges between blocks. Operators are sorted by level.
 
-    The graph network evaluates all operators of a level together.
+    A level holds operators that do not depend on each other. The graph network evaluates all
+    operators of a level together.
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
@@ -114,7 +115,7 @@ class Union:
     def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
         """Return the rows of all blocks as one matrix, with a column for each operator of a block.
 
-        In a row of one block, the columns of the operators of other blocks hold zeros.
+        A row of one block holds zeros in the columns of the other blocks' operators.
 
         Parameters
         ----------

@@ -88,17 +88,17 @@ class MaddpgConfig:
 
 
 _STATE_SCALE, _DECISION_SCALE = 0.1, 5.0
-"""Factors of the state and of the decision in the input of critics that see decisions.
+"""Factors that multiply the state and the decision in the input of critics that see decisions.
 
 A state has many numbers. They are random samples, so they differ even between steps with the same
 decision. Without the factors, the few numbers of the decision would hardly count beside them.
 """
 _STATES = 8
-"""The number of states of a batch for which agents choose among candidates."""
+"""The number of states per batch for which the agents choose among candidate actions."""
 _ROUNDS = 3
-"""The number of rounds of candidates. Half of a round is drawn near the best candidate so far."""
+"""The number of rounds of candidate actions. Half of a round is near the best action so far."""
 _REDRAWN = 2.0
-"""The mean number of entries in which a candidate near the best one differs from it."""
+"""The mean number of entries redrawn to make a candidate action near the best action."""
 _AS_GOOD = 0.01
 """How close the value of a candidate must be to the best value to count as equally good.
 
@@ -138,7 +138,7 @@ class Actors(nn.Module):  # type: ignore[misc]
         self.net = Stacked(len(sizes), [state_size, *hidden, max(sizes)])
 
     def forward(self, states: Any) -> Any:
-        """Return the actions for states: (rows, state_size) to (rows, size of an action)."""
+        """Return the actions, shape (rows, size of an action), for states (rows, state_size)."""
         return torch.sigmoid(self.logits(states))
 
     def logits(self, states: Any) -> Any:
@@ -199,7 +199,7 @@ class MaddpgTraining:
         self._critic_adam = torch.optim.Adam(self.critics.parameters(), config.learning_rate)
         self._states = np.zeros((config.steps + 1, space.state_size), dtype=np.float32)
         self._actions = np.zeros((config.steps, space.size), dtype=np.float32)
-        # `Outcome.figures` of each step, from which rewards are computed; nan if nothing ran.
+        # `Outcome.figures` of each step so far, to compute rewards from; nan if nothing ran.
         self._figures = np.full((config.steps, 2 + space.num_models), np.nan)
         # The steps in which each decision was tried. Only critics that see decisions need them.
         self._tried: dict[bytes, list[int]] = {}
@@ -266,7 +266,7 @@ class MaddpgTraining:
         checkpoint.save(path, arrays)
 
     def load(self, path: str | Path) -> None:
-        """Load a checkpoint to continue from.
+        """Load a checkpoint, so that `run` continues from it.
 
         Raises
         ------
@@ -316,7 +316,7 @@ class MaddpgTraining:
                     self._update()
 
     def _explored(self, action: Floats) -> Floats:
-        """Return an action with the exploration noise of this step added."""
+        """Return `action` with exploration noise; the noise level depends on the current step."""
         config = self.config
         first, last = config.noise
         share = (self.step - config.random_steps) / max(1, config.steps - config.random_steps)
@@ -327,7 +327,7 @@ class MaddpgTraining:
         return np.clip(action + level * self._rng.standard_normal(len(action)), 0.0, 1.0)
 
     def _remember(self, step: int) -> None:
-        """Add a step to the list of the steps that tried the same decision."""
+        """Add `step` to the list of steps in which the same decision was tried."""
         if self._sees_decisions:
             decision = self.environment.space.features(self._actions[step]).tobytes()
             self._tried.setdefault(decision, []).append(step)
@@ -335,10 +335,10 @@ class MaddpgTraining:
                 self._decisions.append(self._tried[decision])
 
     def _drawn(self) -> npt.NDArray[np.int64]:
-        """Draw the steps of a batch: (batch,).
+        """Return the indices of the recorded steps in a random batch: (batch,).
 
-        For critics that see decisions, a decision is drawn first and then one of its steps, so that
-        all decisions are equally likely.
+        If critics see decisions, first a decision is drawn, and then one of the steps that tried
+        this decision. So all decisions are equally likely.
         """
         batch = self.config.batch
         if not self._sees_decisions:
@@ -348,7 +348,7 @@ class MaddpgTraining:
         return np.array([d[int(x * len(d))] for d, x in zip(chosen, drawn[:, 1], strict=True)])
 
     def _rewards(self, rows: npt.NDArray[np.int64]) -> Any:
-        """Return the rewards of each agent in some steps: (agents, rows)."""
+        """Return each agent's rewards in the steps with the indices `rows`: (agents, rows)."""
         assert self.score is not None
         found = np.stack(
             [
@@ -397,8 +397,8 @@ class MaddpgTraining:
         """Move the actors towards the joint decision that the critics rate highest in each state.
 
         All actions that stand for one decision have the same reward, and rewards jump between
-        decisions. The gradient of the reward is therefore 0 or undefined. Equation 4 would follow
-        the arbitrary values of a critic between decisions. So here critics see decisions.
+        decisions. The gradient of the reward is therefore 0 or undefined, and Equation 4 cannot use
+        it. So here critics rate decisions, and the agents choose among candidates.
 
         The agents choose among candidates jointly, because a better decision may need several
         agents to change. The current decision is one of the candidates, and stays if no other one
@@ -418,10 +418,10 @@ class MaddpgTraining:
         self._actor_adam.step()
 
     def _best_of(self, states: Any, chosen: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Return the best decision found for each state: (rows, size).
+        """Return the canonical action of the best decision found for each state: (rows, size).
 
         The search starts from `chosen`. In each round, half of the candidates are near the best
-        one, a quarter are actions tried before, and a quarter are random.
+        action so far, a quarter are actions of earlier steps, and a quarter are random.
         """
         space = self.environment.space
         count, (rows, size) = self.config.candidates, chosen.shape
@@ -448,8 +448,8 @@ class MaddpgTraining:
     def _climb(self, states: Any, actions: Any) -> None:
         """Update the actors by Equation 4.
 
-        The gradient passes through the numbers of the action that the updated agent gives. The
-        other numbers come from the recorded step.
+        For each agent's gradient, the agent's own numbers of the action come from its actor. The
+        numbers of the other agents come from the recorded step.
         """
         logits = self.actors.logits(states)
         chosen = torch.sigmoid(logits)
@@ -473,11 +473,11 @@ def _nearest_of_the_best(
 ) -> npt.NDArray[np.float32]:
     """Return, for each row, one of the candidates that are about as good as the best candidate.
 
-    Candidates whose values are within `_AS_GOOD` are about as good as the best one. Of these, the
-    function returns the one that is nearest to `chosen`.
+    `_AS_GOOD` says which candidates are about as good as the best one. Of these, the function
+    returns the candidate that is nearest to `chosen`.
 
-    The shape of `candidates` is (count, rows, size), of `values` (count, rows), and of the result
-    (rows, size).
+    `candidates` has the shape (count, rows, size), `values` has the shape (count, rows), and the
+    result has the shape (rows, size).
     """
     most = values.max(0)
     as_good = values >= most - _AS_GOOD * (most - values.min(0))

@@ -3,7 +3,7 @@
 TOP is the system of Lin et al., TPDS 36(2), 2025. A training first trains GPG on combined blocks of
 the served models. Then it trains the agents. When the agents choose a combined block for the first
 time, the trained GPG divides it into stages. There are two configurations: `PAPER` and `OURS`.
-`DIFFERENCES` says why they differ, field by field.
+`DIFFERENCES` gives the reason for each field in which they differ.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TopConfig:
     threshold: float = 2e5
 
     def most_on(self, cores: float) -> int:
-        """Return the largest size of a combined block (H) on a device of `cores` cores."""
+        """Return H, the most blocks that a combined block has on a device of `cores` cores."""
         return max((least, most) for least, most in self.most if least <= max(cores, 1))[1]
 
     def fields(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class TopConfig:
         return found
 
     def shortened(self, share: float) -> TopConfig:
-        """Return the configuration with `share` times the steps of GPG and of the agents."""
+        """Return the configuration with the training steps of GPG and agents times `share`."""
         agents = self.agents
         steps = max(int(agents.steps * share), agents.batch + 1)
         first = max(int(agents.random_steps * share), agents.batch)
@@ -119,44 +119,45 @@ OURS = TopConfig(
 )  # fmt: skip
 """The options that our experiments with the parts of TOP suggest. `DIFFERENCES` gives the reasons.
 
-Each option was chosen by itself; they were not tuned together."""
+Each option was chosen in its own experiment. The options were not tuned together.
+"""
 
 DIFFERENCES: Mapping[str, str] = {
-    "gpg.variant": "the paper chooses an ending by one number, and with another number of endings "
-    "the same number chooses another ending; so ours scores every ending",
-    "gpg.reward": "the paper's reward is largest for sequential execution",
+    "gpg.variant": "the paper's policy chooses an ending by one number, whose meaning changes with "
+    "the number of endings; so our network scores every ending",
+    "gpg.reward": "the paper's reward is largest for sequential execution, which is slow",
     "gpg.steps": "a step of our variant takes longer, because it learns from the latencies of "
     "several endings",
-    "gpg_most": "larger combined blocks have similar stages to smaller ones, and take longer to "
-    "learn from",
+    "gpg_most": "larger combined blocks take longer to learn from, and their stages are similar to "
+    "the stages of smaller combined blocks",
     "gpg.features": "the latencies and the device usage of operators are known, so our network "
     "reads them too, beside types and shapes",
-    "gpg_options": "with a beam of several states, scheduling one new combined block would take as "
-    "long as a step",
+    "gpg_options": "with a beam of several states, one new combined block would take as long to "
+    "schedule as a whole training step takes",
     "agents.steps": "a third of the paper's steps, so that trainings with several seeds fit into "
     "an hour",
     "agents.random_steps": "in proportion to the steps",
-    "agents.gamma": "a step is much longer than a request, so little of a decision's effect is "
-    "left after two steps",
-    "agents.actor_rate": "the smaller networks allow a higher rate",
+    "agents.gamma": "a step is much longer than a request, so a decision has little effect on "
+    "rewards two steps later",
+    "agents.actor_rate": "our smaller networks allow a higher learning rate",
     "agents.critic": "a smaller network takes a tenth of the time, and was no worse in trainings "
-    "without memory",
+    "whose steps begin with empty queues",
     "agents.actor": "a smaller network takes a tenth of the time, and was no worse in trainings "
-    "without memory",
+    "whose steps begin with empty queues",
     "agents.shared_reward": "the agents decide together, so they get the same reward",
     "agents.actor_update": "the reward jumps from one decision to another, so its gradient "
     "misleads; our agents choose among candidate decisions",
-    "most": "without barriers, a block does not wait for longer ones beside it, so our agents may "
-    "choose larger combined blocks",
-    "interval": "the paper's intervals go up to 1 s, and useful ones are milliseconds, which is a "
-    "small part of that range",
+    "most": "without barriers, a block does not wait for longer blocks in its combined block, so "
+    "our agents may choose larger combined blocks",
+    "interval": "useful dequeue intervals are a few milliseconds, a small part of the paper's "
+    "range from 0 to 1 s",
     "reward": "if utilisation is rewarded, as in the paper, agents hardly serve the expensive "
-    "model; our reward counts requests of whole mixes",
-    "rule": "our reward is the rate of mixes alone; the latency in the paper's reward counts only "
-    "requests that left their queue",
+    "model; our reward counts sets of requests with the wanted number for each model",
+    "rule": "the latency in the paper's reward ignores requests that wait in a queue; our reward "
+    "is the throughput alone",
     "barriers": "a barrier after each stage costs more time than the stages save",
-    "step_s": "a step takes the time of 250 requests, because longer steps do not change the rate; "
-    "in the paper it takes 10 s",
+    "step_s": "a step takes the time of 250 requests, because longer steps do not change the "
+    "throughput; in the paper it takes 10 s",
     "episode": "shorter episodes, so that training starts from empty queues more often",
     "threshold": "clients that wait for answers keep queues short, so the variance never reaches "
     "the paper's threshold of 2e5; our agents decide at each check",
@@ -217,12 +218,12 @@ class TopTraining:
 
     @property
     def weights(self) -> Path:
-        """The file of GPG's weights."""
+        """The path of the file with GPG's weights."""
         return self.gpg_folder / "gpg.npz"
 
     @property
     def agents(self) -> Path:
-        """The file of the agents' networks."""
+        """The path of the file with the agents' networks."""
         return self.folder / "agents.npz"
 
     def programs(self) -> Programs:
@@ -270,9 +271,9 @@ class TopTraining:
     def estimate_s(self, steps: int = 20) -> float:
         """Estimate the seconds of the whole training from the time of a few steps.
 
-        The steps belong to a separate training, which is not kept. Its GPG has random
-        weights, so combined blocks take as long to schedule as at the beginning of the real
-        training.
+        The timed steps belong to a separate training, which is not kept. The GPG in this training
+        has random weights, so combined blocks take as long to schedule as at the beginning of the
+        real training.
         """
         config = self.config
         gpg = GpgTraining(self._tasks(), replace(config.gpg, steps=steps))

@@ -27,16 +27,17 @@ from .observed import Observed
 from .pace import Closed, Pace, Paced
 
 _AS_FAST = 0.997
-"""A candidate counts as equally fast if it reaches at least this share of the best throughput.
+"""A candidate counts as equally fast as the best one if it reaches this share of the best
+throughput.
 
-Smaller differences are due to chance.
+Two candidates whose throughputs differ by less cannot be told apart, because of chance.
 """
 _FIRST, _GROWTH, _MOST = 128, 2, 4096
-"""The numbers of arrivals at which the policy decides.
+"""The numbers of arrivals after which `auto` chooses a policy again.
 
-The first decision comes after `_FIRST` arrivals. The total number of arrivals grows by the factor
-`_GROWTH` from one decision to the next. Later, decisions come every `_MOST` arrivals. Only the
-`_MOST` latest arrivals are kept.
+The policy `auto` decides for the first time after `_FIRST` arrivals. It then decides whenever the
+total number of arrivals has grown by the factor `_GROWTH`, and later after every `_MOST` arrivals.
+Only the `_MOST` latest arrivals are kept.
 """
 _FEW = 32
 """The number of arrivals before the first decision if some of them have deadlines."""
@@ -47,13 +48,13 @@ Each candidate runs in a short simulation of `_SCREENED` requests. The finalists
 simulation of `_SIMULATED` requests. The observed arrivals are repeated at most `_REPEATED` times.
 """
 _FINALISTS = 6
-"""The number of candidates per load that go into the long simulation."""
+"""The number of candidates per load that pass from the short simulation to the long one."""
 _NEARLY = 0.97
-"""In short simulations, this share replaces `_AS_FAST`, because chance has more influence there."""
+"""The share that replaces `_AS_FAST` in short simulations, where chance has more influence."""
 _UNCERTAIN = 2.0
 """The true load is assumed to be at most this many standard deviations above the observed load."""
 _KEEP = 1.03
-"""The current candidate stays if its latency is below this multiple of the lowest latency."""
+"""The current candidate stays if its latency is below this multiple of the best one's latency."""
 _CHANGED = 0.15
 """The load counts as changed if the rate of a model changes by more than this share."""
 _SHARE, _REST = 0.1, 30.0
@@ -74,7 +75,7 @@ class Candidate:
     options: tuple[tuple[str, Any], ...] = ()
 
     def make(self) -> Policy:
-        """Create a new policy object."""
+        """Create a new object of this policy with these options."""
         return make_policy(self.name, **dict(self.options))
 
     def __str__(self) -> str:
@@ -111,10 +112,11 @@ _ORDERS = ("fifo", "longest")
 
 
 def _distinct(candidates: Sequence[Candidate], programs: Programs) -> list[Candidate]:
-    """Return the candidates without duplicates.
+    """Return the candidates without those that would do the same as another one.
 
-    Batch sizes are lowered to the largest one for which a model has costs, because a larger batch
-    would never run. Candidates that are then equal are kept only once.
+    Larger batches than a model has costs for would never run. So larger batch sizes are replaced by
+    the largest batch size with costs. If candidates become equal in this way, only one of them is
+    kept.
     """
     sizes = {1}.union(*(model.costs for model in programs.models))
 
@@ -137,13 +139,13 @@ class Auto(Policy):
     arrivals. These simulations refuse requests that would be late, as servers do.
 
     At first, `auto` serves by the policy that is best for a saturated device and requests without
-    deadlines. It chooses again after 128 arrivals, or after 32 if some of them have deadlines. The
-    next decisions come each time the number of arrivals has doubled, and later every 4,096
-    arrivals. It also decides when the load changes: the rate of a model changes by more than 15%
-    and by more than chance, or the times allowed by its deadlines change. At each of these
-    decisions, `auto` compares observed latencies of instances with simulated ones. From the
-    differences, it corrects the interference and the speed that it simulates with. `explanation`
-    returns the choices and the reasons.
+    deadlines. It chooses again after 128 arrivals, or after 32 arrivals if some requests have
+    deadlines. It then chooses each time the number of arrivals has doubled, and later after every
+    4,096 arrivals. It also chooses again when the load changes: when the rate of a model changes by
+    more than 15% and by more than chance explains, or when the time from arrival to deadline
+    changes. Before each new choice, `auto` compares observed latencies of instances with simulated
+    ones. From the differences, it corrects the interference and the speed of operators for its
+    simulations. `explanation` returns the choices and the reasons.
 
     Parameters
     ----------
@@ -177,7 +179,7 @@ class Auto(Policy):
         self._log: list[tuple[float, str]] = []
 
     def prepare(self, setting: Setting) -> None:
-        """Choose the first policy."""
+        """Choose the policy to serve by until the load is known."""
         super().prepare(setting)
         self._programs = setting.programs
         num_models = len(setting.programs.models)
@@ -235,7 +237,8 @@ class Auto(Policy):
     def _is_due(self, view: View) -> bool:
         count = self._observed.count
         if self._decide_at == _FIRST and count >= _FEW and self._observed.has_deadlines():
-            # The first choice assumes that requests have no deadlines, so decide again early.
+            # The first policy was chosen for requests without deadlines, but some requests have
+            # deadlines. So choose again early.
             self._decide_at = count
         if count >= self._decide_at:
             return True
@@ -289,18 +292,18 @@ class Auto(Policy):
             pass
         except Exception as error:
             self._error = error
-        took_s = time.thread_time()  # The thread did only this.
+        took_s = time.thread_time()  # The thread did nothing else, so its whole CPU time counts.
         self._rests_until_s = began_s + _REST * took_s
         self._log.append(
             (
                 observed.now_us,
-                f"the choice took {took_s:.2f} s of CPU time within "
+                f"the choice of a policy took {took_s:.2f} s of CPU time within "
                 f"{time.monotonic() - began_s:.1f} s",
             )
         )
 
     def _adopt(self, view: View) -> None:
-        """Switch to the chosen policy."""
+        """Serve by the policy that `_choose` has chosen."""
         if self._error is not None:
             raise self._error
         self._observed.decided(view)
@@ -316,11 +319,11 @@ class Auto(Policy):
     def _correct(self, seen: Observed) -> None:
         """Correct the assumed interference and speed by the observed latencies of instances.
 
-        A wrong speed changes the latencies of all instances by the same factor. A wrong
-        interference changes latencies more if more instances run at the same time. The method takes
-        the value of `_INTERFERENCES` with which simulated latencies are closest to the observed
-        ones. It corrects the speed by the mean deviation that is left. Small corrections are not
-        applied (`_AS_BELIEVED`, `_CORRECTED`).
+        If the assumed speed is wrong, the latencies of all instances are wrong by the same factor.
+        If the assumed interference is wrong, the error grows with the number of concurrent
+        instances. The method takes the value of `_INTERFERENCES` with which simulated latencies are
+        closest to the observed ones. It then corrects the speed by the mean deviation that remains.
+        Small corrections are not applied (`_AS_BELIEVED`, `_CORRECTED`).
         """
         models, device = self._programs.models, self._programs.device
         arrivals, seconds = seen.since_decision()
@@ -362,7 +365,7 @@ class Auto(Policy):
         )
 
     def _choose(self, observed: Observed, arrivals: Arrivals, seconds: float, reason: str) -> None:
-        """Choose the best candidate at the observed load and at the highest plausible load."""
+        """Choose the best candidate for the observed load and the highest plausible load."""
         seen = min(observed.count, _MOST)
         loads = (1.0, 1 + _UNCERTAIN / math.sqrt(seen)) if seen else (1.0,)
         finalists: dict[Candidate, None] = {}
@@ -428,18 +431,18 @@ _COMPARED = 1024
 """After a decision, latencies are compared with a simulation until this many requests have
 arrived."""
 _AS_BELIEVED = 0.02
-"""Deviations below this limit, about 2%, are ignored.
+"""Deviations of simulated latencies below this limit, about 2%, are ignored.
 
 A deviation is the logarithm of the ratio of an observed latency to a simulated latency.
 """
 _SPREAD_OF_SPEED = 0.2
-"""The weight of the mean deviation in the error of a simulation. The spread has the weight 1.
+"""The weight of the mean deviation in a simulation's error. The spread of deviations has weight 1.
 
 The spread is the standard deviation of the deviations of different kinds of instances. A wrong
 speed of the models changes only the mean. A large spread shows that the interference is wrong.
 """
 _CORRECTED = 0.7
-"""A correction is applied only if the error falls to this share of its old value, or below."""
+"""A correction is applied if it lowers the simulation's error at least to this share of it."""
 _INTERFERENCES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3)
 """The values of the interference that a correction tries."""
 
@@ -452,8 +455,8 @@ def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
 def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tuple[float, float]:
     """Return a sort key for a candidate that was run once at each load.
 
-    Candidates whose throughput at every load is at least `share` of the best throughput at that
-    load come first. They are sorted by their 99th percentile of latency. The other candidates
+    First come the candidates whose throughput at every load is at least `share` times the best
+    throughput at that load, sorted by their 99th percentile of latency. All other candidates
     follow, sorted by throughput.
     """
     speeds = [run.goodput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
@@ -463,7 +466,7 @@ def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tu
 
 
 def _faster(arrivals: Arrivals, seconds: float, load: float) -> tuple[Arrivals, float]:
-    """Return arrivals with all rates times `load`, and the length of their period in seconds."""
+    """Return the arrivals with rates multiplied by `load`, and their new period in seconds."""
     at_us, due_us = arrivals.at_us / load, arrivals.deadlines_us
     if due_us is not None:
         due_us = due_us - arrivals.at_us + at_us

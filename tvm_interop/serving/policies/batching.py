@@ -16,8 +16,8 @@ from .slots import free_slot
 class Batching(Policy):
     """Dynamic batching: wait a limited time for a large batch, then run the waiting requests.
 
-    A batch is kept so small that its own requests, and the requests that wait until it ends, meet
-    their deadlines.
+    Batches are limited in size, so that the requests in a batch and the requests that wait until
+    the batch ends meet their deadlines.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Batching(Policy):
         return taken
 
     def _spare_us(self, view: View, request: Request, taken: tuple[Request, ...]) -> float:
-        """Return how many microseconds a batch may take if a request is to meet its deadline.
+        """Return how many microseconds a batch may take without making a request miss its deadline.
 
         The request runs in the batch if it is in `taken`, otherwise after the batch.
         """
@@ -119,9 +119,9 @@ def _urgency(request: Request) -> tuple[float, float, float]:
 
 
 def _largest(queue: deque[Request], sizes: set[int]) -> tuple[Request, ...]:
-    """Return the first requests of the queue whose inputs add up to the largest possible size.
+    """Return the first requests of a queue whose inputs exactly fill the largest possible batch.
 
-    The first request is returned alone if no size can be filled exactly.
+    If the first requests fill no batch size exactly, only the first request is returned.
     """
     taken: list[Request] = []
     count = fitting = 0

@@ -15,12 +15,12 @@ _RECENT = 192
 """To notice a changed load, this many of the latest arrivals are compared with the arrivals before
 them."""
 _CHANCE = 5.0
-"""A difference of more than this many standard deviations is not explained by chance."""
+"""A change of a rate by more than this many standard deviations is not due to chance."""
 _OTHER_DEADLINES = 1.5
 """The load counts as changed if the median time to the deadline changes by more than this factor.
 """
 _OF_A_KIND = 4
-"""The minimum number of instances of a kind, or of requests of a model, for a comparison."""
+"""The minimum number of instances of one kind, or of requests of one model, that are compared."""
 
 _WINDOWS = 4
 """The minimum number of time windows for an estimate of the variance of arrivals per window."""
@@ -62,7 +62,7 @@ class Observed:
         self.now_us = 0.0
 
     def look(self, view: View) -> None:
-        """Record new arrivals and ended instances."""
+        """Record the arrivals and the ended instances since the last call of `look`."""
         self.now_us = view.now_us
         new: list[Row] = []
         for model, queue in enumerate(view.queues):
@@ -91,7 +91,7 @@ class Observed:
     def replayed(self, count: int) -> tuple[Arrivals, float]:
         """Return the recorded arrivals, repeated, and the length of their period in seconds.
 
-        All arrivals are repeated equally often, so that there are at least `count`.
+        All arrivals are repeated equally often, until there are at least `count` of them.
         """
         at_us = np.array([row[0] for row in self._arrivals])
         models = np.array([row[1] for row in self._arrivals], dtype=np.int64)
@@ -107,7 +107,7 @@ class Observed:
         return found, times * period_us / 1e6
 
     def since_decision(self) -> tuple[Arrivals, float]:
-        """Return the load since the latest decision, and its length in seconds.
+        """Return the load (requests) since the latest decision, and the length of this time (s).
 
         The load consists of the requests that were waiting when the decision was made, and of the
         requests that have arrived since then. A simulation of this load with the policy in use
@@ -130,12 +130,13 @@ class Observed:
         return any(given_us < math.inf for _, _, given_us in self._arrivals)
 
     def excess(self, other: Observed) -> tuple[float, float] | None:
-        """Compare the latencies of instances in this record with those in another record.
+        """Compare the latencies of instances in this record with the latencies in another record.
 
-        Only instances of the same kind are compared: the same models in a batch or a joint graph,
-        started while the same number of other instances ran. The result is the mean over kinds of
-        the logarithm of (latency here / latency there), and its standard deviation over kinds. The
-        result is None if too few instances are in both records.
+        Only instances of the same kind are compared: they hold the same models, and they started
+        while the same number of other instances ran. For each kind, the logarithm of the ratio of
+        this record's latency to the other record's latency is computed. The result is the mean and
+        the standard deviation of these logarithms. The result is None if too few instances are in
+        both records.
         """
         ratios: list[float] = []
         counts: list[int] = []
@@ -165,7 +166,7 @@ class Observed:
         self._since_us, self._until_us = view.now_us, math.inf
 
     def has_changed(self, share: float) -> bool:
-        """Return whether the latest arrivals differ from earlier ones, in rates or in deadlines.
+        """Return whether the latest arrivals differ in rate or in deadlines from earlier arrivals.
 
         A rate counts as different if it differs by more than `share` and by more than chance
         explains.
@@ -183,8 +184,8 @@ class Observed:
         was = np.bincount([m for _, m, _ in before], minlength=self._num_models) / before_us
         now = np.bincount([m for _, m, _ in recent], minlength=self._num_models)
         expected = was * recent_us
-        # If arrivals come in bursts, their number varies more than that of a Poisson process. The
-        # variance of earlier arrivals, in windows of the same length, shows by how much.
+        # If arrivals come in bursts, their number in a time window varies more than in a Poisson
+        # process. So take the variance from earlier arrivals, in windows of the same length.
         variance = _dispersion(rows) * np.maximum(expected, 1.0)
         spread = np.sqrt(np.maximum(variance, self._variance(before, before_us, recent_us)))
         differs = np.abs(now - expected)
@@ -193,7 +194,7 @@ class Observed:
     def _variance(self, rows: list[Row], rows_us: float, window_us: float) -> Counts:
         """Return the variance of the number of arrivals per window of `window_us`: (num_models,).
 
-        The variance is 0 if there are too few windows.
+        The result is 0 if there are too few windows to estimate a variance.
         """
         windows = int(min(rows_us / window_us, len(rows)))
         if windows < _WINDOWS:
@@ -221,7 +222,7 @@ class Observed:
         return copy
 
     def forget_before_change(self) -> None:
-        """Drop all but the latest arrivals, which may come from a changed load."""
+        """Drop all arrivals but the latest ones, because the load has changed."""
         while len(self._arrivals) > _RECENT:
             self._arrivals.popleft()
 

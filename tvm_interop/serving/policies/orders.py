@@ -27,7 +27,7 @@ def _fifo(view: View) -> Request | None:
 def _longest(view: View) -> Request | None:
     """Return the next request by priority, then by length of the queue (longest first).
 
-    Of queues of equal length, the one whose first request arrived earliest is taken.
+    Among queues of equal length, the queue whose first request arrived earliest comes first.
     """
     best, least = None, (math.inf, 0, math.inf)
     for queue in view.queues:
@@ -59,11 +59,11 @@ first. Within a queue, requests are sorted by priority, then by arrival.
 
 
 def order_named(name: str) -> Order:
-    """Return the order called `name`.
+    """Return the function for the order called `name`.
 
     Raises
     ------
-    InputError: there is no such order; the message lists the existing ones.
+    InputError: there is no order called `name`; the message lists all orders.
     """
     if name not in ORDERS:
         raise InputError(

@@ -39,14 +39,14 @@ class Pace:
         self._closed = threading.Event()
 
     def step(self) -> None:
-        """Sleep if the thread has worked for a millisecond or more since its last rest.
+        """Sleep if the thread has worked for a millisecond or more since it last slept.
 
-        The thread calls this method often.
+        The background thread must call this method often, because it can sleep only in this method.
 
         Raises
         ------
         Closed
-            A rest is due, but `close` was called.
+            The thread should sleep now, but `close` was called, so the thread should end instead.
         """
         if self._since_s is None:
             # Read the CPU time here and not in the constructor. Another thread may have created
@@ -59,7 +59,7 @@ class Pace:
             self._since_s = self._worked_s()
 
     def close(self) -> None:
-        """Make the thread end at its next rest. Any thread may call this method."""
+        """Make the background thread end at its next sleep. Any thread may call this method."""
         self._closed.set()
 
 
@@ -71,10 +71,10 @@ class Paced(Policy):
         self._pace = pace
 
     def prepare(self, setting: Setting) -> None:
-        """Prepare the wrapped policy."""
+        """Pass `setting` on to the wrapped policy."""
         self._inner.prepare(setting)
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """Rest if a rest is due, then return the decision of the wrapped policy."""
+        """Sleep if the thread has worked long enough, then return the wrapped policy's decision."""
         self._pace.step()
         return self._inner.decide(view)

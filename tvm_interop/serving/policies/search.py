@@ -1,6 +1,6 @@
 """The policy `search`: TOP's rule with a fixed combination of blocks, found by search.
 
-The policy needs no trained agents.
+In contrast to the policy `top`, the policy `search` needs no trained agents.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from ..tasks import Admit, Request, Start, View, Wait
 from .slots import free_slot
 
 _REQUESTS = 250
-"""The simulated time: as long as this many requests take when they run one after the other."""
+"""A simulation lasts as long as this many requests take if they run one after another."""
 _LOADS = (0.6, 0.8, 1.0, 1.2, 1.5, 1.9)
 _HIGHER_LOADS = (*_LOADS, 2.4, 3.0)
-"""Rates at which requests leave the queues. A search simulates each of them.
+"""The rates at which requests leave the queues in simulations. A search tries each of these rates.
 
-They are relative to the throughput of one instance at a time. The higher rates are for several
-combined blocks that run at the same time.
+The rates are relative to the throughput of one instance at a time. `_HIGHER_LOADS` is used if
+several combined blocks run at the same time.
 """
 _SAMPLES, _ELITE, _SMOOTHING = 24, 6, 0.7
 """Parameters of the cross-entropy method.
 
-They are the number of samples per round, the number of best samples that change the distribution,
-and the smoothing factor.
+`_SAMPLES` is the number of combinations drawn per round. `_ELITE` is the number of best
+combinations from which the distribution is updated. `_SMOOTHING` is the weight of the update.
 """
 
 
 @register_policy("search")
 class Search(Policy):
-    """A policy that runs combined blocks by TOP's rule.
+    """A policy that runs combined blocks by TOP's rule (see `combination.simulate_combined`).
 
     Before the first request, the policy searches for the combination with the highest throughput.
 
@@ -138,16 +138,16 @@ class Search(Policy):
     def adopt(self, combination: Combination, interval_us: Sequence[float]) -> None:
         """Serve by another combination from now on. Running combined blocks end normally.
 
-        The new intervals count from the latest request that left each queue.
+        The new dequeue interval of each queue counts from the latest request that left the queue.
         """
         self.combination = combination_of(self.setting.programs.models, combination)
         self._intervals = list(interval_us)
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """Admit a request if its model's interval has passed, or start the fullest combined block.
+        """Admit a request whose model's dequeue interval has passed, or start a combined block.
 
-        The fullest combined block has the largest share of blocks with input. A combined block
-        starts only while fewer than `in_flight` combined blocks run.
+        The combined block with the largest share of blocks with input starts, and only while fewer
+        than `in_flight` combined blocks run.
         """
         due_us = math.inf
         for model, queue in enumerate(view.queues):
@@ -214,10 +214,10 @@ class Search(Policy):
 
 
 class _Score:
-    """The score of a combination: its throughput when too many requests arrive, by `rates`.
+    """The score of a combination: its throughput of mixed requests when the device is saturated.
 
-    Requests come from `clients`. If `clients` is None, requests arrive three times as fast as a
-    device can serve them with one instance at a time.
+    If `clients` is given, these clients send the requests. Otherwise requests arrive three times as
+    fast as the device can serve them with one instance at a time.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class _Score:
         return len(self._known)
 
     def __call__(self, combination: Combination) -> float:
-        """Return the throughput of a combination with the best of the dequeue intervals tried."""
+        """Return the throughput of a combination with the best dequeue intervals found for it."""
         return self._best(combination)[0]
 
     def interval_us(self, combination: Combination) -> list[float]:
@@ -296,7 +296,7 @@ class _Score:
         return self._in_mix(run)
 
     def served_by(self, policy: Policy) -> float:
-        """Return the throughput of a policy."""
+        """Return the simulated throughput of a policy, counted as for a combination."""
         programs = self._programs
         run = simulate_serving(
             programs.models, self._arrivals, policy, programs.device, self._seconds,
@@ -306,9 +306,8 @@ class _Score:
 
     def _in_mix(self, run: ServingRun) -> float:
         wanted = self._shares > 0
-        # The throughput is that of the model that is furthest behind its share. Each surplus
-        # request of another model counts as a thousandth of a request, so these requests only break
-        # ties.
+        # The model that is furthest behind its share of requests determines the throughput. In
+        # addition, each served request counts as a thousandth of a request. This only breaks ties.
         in_mix = float((run.served()[wanted] / self._shares[wanted]).min())
         return (in_mix + 1e-3 * float(run.served().sum())) / run.end_us * 1e6
 

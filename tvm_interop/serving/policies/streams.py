@@ -15,13 +15,13 @@ from .slots import free_slot
 _WINDOW = 64
 """The minimum number of requests served between two changes of the number of streams."""
 _WORSE, _BETTER = 0.93, 1.02
-"""Two shares of the best recent speed, which tell losses from gains.
+"""Two limits, as shares of the best recent speed, that decide whether a change of K helped.
 
-A speed below the first share of the best recent speed counts as a loss. A speed of at least the
-second share counts as a gain.
+K is the number of streams. After K has changed, a speed below the first share of the best recent
+speed counts as a loss. A speed of at least the second share counts as a gain.
 """
 _HOLD = 8
-"""If one more stream gained nothing, it is tried again only after this number of windows."""
+"""If one more stream did not help, it is tried again only after this many measured periods."""
 
 
 @register_policy("streams")
@@ -138,8 +138,8 @@ class _Adapted:
                 self._best = speed
             elif speed < _WORSE * self._best:
                 self._streams = max(1, self._streams * 3 // 4)
-                # Lower the best speed a bit: if the load has changed, perhaps no K can reach the
-                # old best speed any more.
+                # Lower the remembered best speed a little. If the load has changed, perhaps no
+                # number of streams K can reach the old best speed any more.
                 self._best *= 0.98
             elif self._hold == 0:
                 self._streams = max(1, self._streams - 1)

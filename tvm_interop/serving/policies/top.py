@@ -24,7 +24,7 @@ from .sequential import Sequential
 
 @register_policy("top")
 class Top(Policy):
-    """Runs combined blocks by TOP's rule. Trained agents choose the blocks and dequeue intervals.
+    """Runs combined blocks by the rule of `search`. Trained agents choose blocks and intervals.
 
     The policy follows Lin et al., TPDS 36(2), 2025, Algorithm 1, from line 25 on. The policy
     begins with the decision of the agents for the state in which all queues are empty. The agents
@@ -143,7 +143,7 @@ class Top(Policy):
 
 @register_policy("top+")
 class TopPlus(Search):
-    """Runs TOP's combined blocks without barriers, two at a time. A search finds the blocks.
+    """Runs TOP's combined blocks without barriers, by default two at a time. A search finds them.
 
     Without barriers, an operator waits only for its inputs, and not for the whole previous stage.
     While one combined block runs, a second one starts beside it: the combined block with the
@@ -207,11 +207,11 @@ def decision_when_empty(
 ) -> tuple[Combination, list[float]]:
     """Return the combination and the dequeue intervals that agents choose for empty queues.
 
-    The intervals are in microseconds.
+    The dequeue intervals are in microseconds.
 
     Raises
     ------
-    InputError: the agents are for other models, or their file cannot be read.
+    InputError: the agents were trained for other models, or their file cannot be read.
     """
     loaded = agents_for(agents, models)
     empty = loaded.space.sample([[] for _ in models], [0] * len(models))
@@ -220,18 +220,18 @@ def decision_when_empty(
 
 
 def agents_for(agents: str | Path | Agents, models: Sequence[ServedModel]) -> Agents:
-    """Return agents for these models: load them if a file is given, and check their block counts.
+    """Return agents; load them if a file is given. Check that they fit the models' block counts.
 
     Raises
     ------
-    InputError: the agents are for other models, or their file cannot be read.
+    InputError: the agents were trained for other models, or their file cannot be read.
     """
     num_blocks = tuple(len(model.blocks) for model in models)
     if not isinstance(agents, Agents):
         return Agents.load(agents, num_blocks)
     if agents.space.num_blocks != num_blocks:
         raise InputError(
-            f"the agents are for models of {agents.space.num_blocks} blocks, and these have "
-            f"{num_blocks}; train agents for these models"
+            f"the agents are for models of {agents.space.num_blocks} blocks, but these models have "
+            f"{num_blocks} blocks; train agents for these models"
         )
     return agents

@@ -135,7 +135,7 @@ class Access:
 
 
 def is_of_a_form(content_type: str) -> bool:
-    """Return whether a form on a web page could have sent JSON with this content type."""
+    """Return whether a form on a web page could send JSON text with this content type."""
     return content_type.partition(";")[0].strip().lower() in _FORMS
 
 

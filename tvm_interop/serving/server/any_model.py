@@ -1,4 +1,4 @@
-"""The interface between the server and a model, whatever executes the model."""
+"""The interface between the server and a model. It does not depend on how the model is executed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tensors import TensorSpec, check_names_and_types
 from .ticket import Ticket
 
 VERSION = "1"
-"""The version of every model. A name has only one version."""
+"""The version of every model. The server has only one version of each model."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class AnyModel(ABC):
     is_batched: whether the rows of several requests can be joined into one batch.
     memory: memory of the model, see `Memory`.
     statistics: counts and durations of the requests served so far.
-    dimensions: names of the dimensions by whose sizes `run_counts` counts; empty for a model of
-        one size.
+    dimensions: names of the dimensions that can have several sizes, for `run_counts`; empty if the
+        model has only one size.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class AnyModel(ABC):
         memory: Memory,
         batch_sizes: Sequence[int] = (),
     ) -> None:
-        """Create a model. The other parameters are the attributes of the same name.
+        """Create a model. Parameters that are not described here are attributes of the class.
 
         Parameters
         ----------
@@ -72,7 +72,7 @@ class AnyModel(ABC):
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """The counts of runs, keyed by the sizes of `dimensions` in those runs.
+        """The counts of runs, keyed by the sizes that `dimensions` had in these runs.
 
         For a model of one size, the result is empty.
         """
@@ -102,7 +102,7 @@ class AnyModel(ABC):
 
     @property
     def num_blocks(self) -> int:
-        """The number of blocks that the model is divided into; 1 if it runs as a whole."""
+        """The number of blocks that the model is divided into; 1 if the model is not divided."""
         return 1
 
     @property
@@ -130,7 +130,7 @@ class AnyModel(ABC):
         Raises
         ------
         ExecutionError
-            An operator failed, or it is the turn of another block.
+            An operator failed, or another block of the model must run first.
         InputError
             The model is not divided.
         """
@@ -145,13 +145,14 @@ class AnyModel(ABC):
 
         Returns
         -------
-        The index of the shape of the model that fits the inputs, and the number of rows in them.
+        Two numbers: the index of the model's shape that fits the inputs, and the number of rows of
+        the inputs.
 
         Raises
         ------
         InputError
-            An input is missing, unknown, or has another type or shape, and the message names it; or
-            the number of rows is not supported.
+            An input is missing, unknown, or has a wrong type or shape; the message names it. Or the
+            number of rows is not supported.
         """
         check_names_and_types(self.name, self.inputs, inputs)
         if not self.is_batched:
@@ -177,7 +178,7 @@ class AnyModel(ABC):
     def _fitting(self, inputs: Mapping[str, np.ndarray]) -> int:
         """Return the index of the shape that fits the inputs of a model without batches.
 
-        Raises `InputError` if no shape fits.
+        Raises `InputError` if the model was not compiled for this shape.
         """
         return 0
 
@@ -187,7 +188,7 @@ class AnyModel(ABC):
 
     def _undivided(self) -> InputError:
         return InputError(
-            f"model `{self.name}` cannot be divided; choose a policy that runs models whole"
+            f"model `{self.name}` cannot be divided into blocks; choose another policy"
         )
 
 

@@ -15,11 +15,12 @@ POLICIES = ("auto", "sequential", "streams", "batching", "search", "top", "top+"
 _BY_BLOCKS = ("search", "top", "top+")
 """The policies that run blocks of models.
 
-In the simulator, a stage of a combined block may hold operators of several models. In a server,
-each block of a combined block runs by its own plan, beside the other blocks.
+In the simulator, a stage of a combined block may hold operators of several models. In a server, the
+blocks of a combined block run side by side, each by its own plan.
 """
 _BUDGET = 20
-"""The number of combinations that a search simulates at the start and whenever models change."""
+"""How many block combinations a search simulates, at the start and whenever models change.
+"""
 _ORDER = {"order": "deadline"}
 """The order in which servers serve their queues: earliest deadline first.
 
@@ -58,8 +59,8 @@ class Choice:
     def num_instances(self) -> int:
         """The number of instances that each model needs.
 
-        If a policy runs blocks, each request occupies one instance from its first block until it is
-        served.
+        If a policy runs models block by block, a request occupies one instance from the start of
+        its first block to the end of its last block.
         """
         return max(self.blocks, self.instances) if self.runs_blocks else self.num_running
 
@@ -74,7 +75,7 @@ class Choice:
         return self.policy in _BY_BLOCKS
 
     def make(self) -> Policy:
-        """Create a new policy.
+        """Create a new policy object.
 
         Raises
         ------

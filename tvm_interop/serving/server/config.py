@@ -42,8 +42,8 @@ class ServerConfig:
         one of these keys. None for the keys that `TVM_INTEROP_TRUSTED_KEYS` names, if any.
     max_request_bytes: maximum size of the body of an HTTP request, or of a gRPC message.
     max_json_bytes: maximum size of the JSON in a request. For gRPC, it limits the total size of the
-        numbers that a message holds outside of raw tensors. In this total, an integer or a BOOL
-        counts as four times its size. The limit exists because decoding JSON and such numbers takes
+        numbers that a message holds outside of raw tensors. There, each byte of an integer or a
+        BOOL counts as four bytes. The limit exists because decoding JSON and such numbers takes
         several times their size in memory. Raw tensors take no extra memory. Fixed limits for each
         request are 1024 inputs, 1024 outputs, 32 dimensions per tensor, 1024 characters per name,
         4096 JSON objects, 4096 characters per number, and 128 KiB of parameters.
@@ -108,7 +108,7 @@ class ServerConfig:
         if not isinstance(self.host, str) or not self.host:
             raise InputError(f"`host` is {self.host!r}; give an address, such as 127.0.0.1")
         if self.http_port is None and self.grpc_port is None:
-            raise InputError("there is neither an HTTP nor a gRPC port; give one")
+            raise InputError("HTTP and gRPC are both turned off; set `http_port` or `grpc_port`")
         if self.model_folder is not None and not Path(self.model_folder).is_dir():
             raise InputError(
                 f"`model_folder` is `{self.model_folder}`, which is not a folder; give a folder"
@@ -120,20 +120,20 @@ class ServerConfig:
         if self.trusted_keys is not None and not _are_paths(self.trusted_keys):
             raise InputError(f"`trusted_keys` is {self.trusted_keys!r}; it must be a list of files")
         if self.token is not None and self.token_file is not None:
-            raise InputError("there are a `token` and a `token_file`; give one")
+            raise InputError("both `token` and `token_file` are given; give one of them")
         if self.token is not None:
             check_is_token(self.token, "`token`")
         self.choice.make()
 
     @property
     def access(self) -> Access:
-        """The access rules. Each access to this property reads `token_file`."""
+        """The access rules. The file `token_file` is read each time this property is used."""
         token = self.token if self.token_file is None else read_token(self.token_file)
         return Access(self.host, self.allowed_hosts, self.allowed_origins, token)
 
     @property
     def choice(self) -> Choice:
-        """The policy and its options."""
+        """The policy and its options, as a `Choice`."""
         return Choice(
             self.policy, self.instances, self.max_batch, self.max_delay_us, self.blocks, self.agents
         )

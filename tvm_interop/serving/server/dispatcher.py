@@ -26,10 +26,9 @@ from .ticket import Ticket
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _PROBE = 16
-"""Of the requests that are expected to miss their deadline, one in `_PROBE` runs nevertheless.
-
-All others are refused. The expectation comes from the latencies of recent runs. If it is wrong,
-only another run can correct it.
+"""One in `_PROBE` of the requests that are expected to miss their deadline runs nevertheless. The
+others are refused. The expectation comes from the latencies of recent runs. If they were unusually
+slow, only another run can correct the expectation.
 """
 
 
@@ -104,7 +103,7 @@ class Dispatcher:
         return len(self._view.running)
 
     def waiting(self) -> list[Ticket]:
-        """Return the requests in all queues."""
+        """Return the requests that wait in the queues of all models."""
         return [r for queue in self._view.queues for r in queue if isinstance(r, Ticket)]
 
     def between(self) -> list[Ticket]:
@@ -118,7 +117,7 @@ class Dispatcher:
         ]
 
     def half_done(self) -> list[Job]:
-        """Return the ended jobs of each combined block that has other jobs still running."""
+        """Return the jobs that have ended while another job of their combined block still runs."""
         return [job for jobs in self._ended.values() for job in jobs]
 
     def explanation(self) -> list[tuple[float, str]]:
@@ -126,7 +125,7 @@ class Dispatcher:
         return self._policy.explanation() if self._policy is not None else []
 
     def reconfigure(self, models: list[AnyModel], policy: Policy | None) -> list[Ticket]:
-        """Serve other models with another policy from now on.
+        """From now on, serve the given models by the given policy.
 
         Returns
         -------
@@ -149,7 +148,7 @@ class Dispatcher:
     def decide(
         self, now_us: float, arrived: Sequence[Ticket], ended: Sequence[Job], starts: bool
     ) -> Decision:
-        """Update the queues with new events, and let the policy decide.
+        """Record arrivals and ended jobs in the queues, and let the policy decide.
 
         Parameters
         ----------
@@ -171,7 +170,7 @@ class Dispatcher:
                 decision.until_us = self._ask(self._policy, decision)
             except Exception as error:
                 self._break(self._policy, error, decision)
-        # Decide again at the earliest deadline of a waiting request, to refuse the request then.
+        # Wake up at the earliest deadline of a waiting request, to refuse this request.
         deadlines = [r.deadline_us for queue in view.queues for r in queue]
         decision.until_us = min([decision.until_us, *deadlines])
         return decision
@@ -201,7 +200,7 @@ class Dispatcher:
                 given_ms = (ticket.deadline_us - ticket.arrived_us) / 1e3
                 error = DeadlineError(
                     f"model `{ticket.served}` could not serve the request in the {given_ms:.1f} ms "
-                    "it was given; send fewer at once, or allow more time"
+                    "that the client allows; send fewer requests at once, or allow more time"
                 )
             if error is not None:
                 self._view.queues[ticket.model].remove(ticket)
@@ -217,15 +216,15 @@ class Dispatcher:
         if now_us + expected_us <= ticket.deadline_us:
             return False
         if ticket.arrived_us + expected_us > ticket.deadline_us:
-            # By the expected latency, the request would be late even if it had started on arrival.
-            # If all such requests were refused because of a few slow runs, no run could correct the
-            # expected latency. So forget an old run.
+            # With the expected latency, the request would be late even if it had started on
+            # arrival. If a few slow runs made the expected latency too high, all such requests
+            # would be refused, and no new run could correct it. So forget an old run.
             statistics.doubted()
         self._num_late += 1
         return self._num_late % _PROBE != 0
 
     def _ask(self, policy: Policy, decision: Decision) -> float:
-        """Carry out the decisions of the policy until it waits; return the time to ask again."""
+        """Carry out the policy's decisions until it decides to wait; return until when it waits."""
         while True:
             action = policy.decide(self._view)
             if isinstance(action, Start):
@@ -246,13 +245,15 @@ class Dispatcher:
     def _started(self, start: Start) -> Job:
         tickets = [ticket for ticket in start.requests if isinstance(ticket, Ticket)]
         if len(tickets) != len(start.requests) or not tickets:
-            raise InputError("the policy starts a model without a request; give one")
+            raise InputError("the policy's `Start` has no request; it must name one")
         if len({ticket.model for ticket in tickets}) > 1:
-            raise InputError("the policy joins requests of several models; start each by itself")
+            raise InputError(
+                "the policy's `Start` has requests of several models; it must name one model"
+            )
         model = self.models[tickets[0].model]
         running = self._view.running
         if any(other.start.slot == start.slot for other in running.values()):
-            raise InputError(f"slot {start.slot} has an instance; the policy must use a free slot")
+            raise InputError(f"slot {start.slot} is occupied; the policy must use a free slot")
         if not 0 <= start.slot < model.num_instances:
             raise InputError(
                 f"the policy starts an instance in slot {start.slot}, and model `{model.name}` has "
@@ -273,12 +274,12 @@ class Dispatcher:
         return job
 
     def _admitted(self, request: Request) -> Ticket:
-        """Give a request an instance of its model, in which all of its blocks run."""
+        """Give a request an instance of its model, which will run all blocks for the request."""
         assert isinstance(request, Ticket)
         model = self.models[request.model]
         if not model.is_divided:
             raise InputError(
-                f"the policy runs blocks, and model `{model.name}` is not divided; give `blocks`"
+                f"the policy runs blocks, but model `{model.name}` is not divided; set `blocks`"
             )
         taken = {ticket.slot for ticket in self._inside() if ticket.model == request.model}
         free = [slot for slot in range(model.num_instances) if slot not in taken]
@@ -294,7 +295,7 @@ class Dispatcher:
         return request
 
     def _inside(self) -> list[Ticket]:
-        """Return the requests that wait for a block, and the requests that run."""
+        """Return the requests that have left the queues: they wait for a block, or they run."""
         run = [request for r in self._view.running.values() for request in r.start.requests]
         return [*self.between(), *(request for request in run if isinstance(request, Ticket))]
 
@@ -307,13 +308,13 @@ class Dispatcher:
                 continue
             if block == WHOLE:
                 raise InputError(
-                    "the policy runs models as one graph, but compiled models run side by side; "
+                    "the policy joins models into one graph, but compiled models run separately; "
                     "choose another policy"
                 )
             self._view.between[index][block].remove(request)
             jobs.append(Job(self._next_job, self.models[index], request.slot, [request], block))
         if not jobs:
-            raise InputError("the policy starts a combined block without a request; give one")
+            raise InputError("the policy starts a combined block without a request; give it one")
         self._view.running[self._next_job] = Running(start, self._view.now_us)
         self._ended[self._next_job] = []
         self._next_job += 1

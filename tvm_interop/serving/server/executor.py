@@ -3,8 +3,8 @@
 No thread owns the policy. When an event happens, an idle thread of the executor lets the policy
 decide and then runs the models. So a request usually passes from one thread to another only once:
 from the thread that submits it to the thread that runs it. The number of threads is one more than
-the number of instances that may run at the same time. So decisions, and the refusal of late
-requests, never wait for a model.
+the number of instances that may run at the same time. So a thread is always free to let the policy
+decide and to refuse late requests.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class Executor:
         self._instances = instances
         self._blocks = blocks
         self._began = time.monotonic()
-        self._changing = threading.Lock()  # A thread locks it to change the models.
+        self._changing = threading.Lock()  # Locked while models are added or removed.
         self._told: dict[AnyModel, ServedModel] = {}
         # While a thread lets the policy decide, only that thread changes the dispatcher. While no
         # thread does so, any thread may change the dispatcher.
         self._dispatcher = Dispatcher()
         self._wake = threading.Condition()
-        # The lock of `_wake` guards all of the following attributes.
+        # A thread must hold the lock of `_wake` to use any of the following attributes.
         self._arrived: list[Ticket] = []
         self._ended: list[Job] = []
         self._ready: deque[Job] = deque()
@@ -117,7 +117,7 @@ class Executor:
         Raises
         ------
         ModelNotFoundError
-            There is no model of this name, or it has no such version.
+            There is no model of this name, or the model does not have this version.
         """
         found = next((model for model in self._dispatcher.models if model.name == name), None)
         if found is None:
@@ -215,7 +215,7 @@ class Executor:
         priority: int = 0,
         timeout_us: float | None = None,
     ) -> list[np.ndarray]:
-        """Serve one request and return its outputs. Raises errors of `submit` and of the run."""
+        """Serve one request; return its outputs. Raises errors of `submit` and of a failed run."""
         waiter = Waiter()
         self.submit(model, inputs, waiter, priority=priority, timeout_us=timeout_us)
         return waiter.outputs()
@@ -286,7 +286,8 @@ class Executor:
         with self._wake:
             left = [*self._arrived, *(ticket for job in self._ready for ticket in job.tickets)]
             self._arrived, self._ready = [], deque()
-            # Requests that wait for their next block are refused too, because it will not start.
+            # Requests that wait for their next block are refused too, because no block starts any
+            # more.
             half_done = [*self._ended, *self._dispatcher.half_done()]
             left += [
                 t
@@ -326,7 +327,7 @@ class Executor:
     def _next(self) -> Job | None:
         """Return the next job for this thread, or None once the executor stops.
 
-        The thread first lets the policy decide, if that is due and no other thread does so.
+        If a decision is due and no other thread makes it, the thread first lets the policy decide.
         """
         with self._wake:
             while not self._is_stopped:
@@ -349,10 +350,10 @@ class Executor:
         return None
 
     def _decide(self) -> None:
-        """Let the policy decide.
+        """Let the policy decide which jobs start, and record its decision.
 
-        The caller holds the lock. The lock is released while the policy decides, so that requests
-        can arrive.
+        The caller holds the lock of `_wake`. The method releases this lock while the policy
+        decides, so that requests can arrive.
         """
         arrived, self._arrived = self._arrived, []
         ended, self._ended = self._ended, []
@@ -429,7 +430,7 @@ class Executor:
         ticket.outputs, ticket.error = None, error
         _tell(ticket)
 
-    # The following methods change the models.
+    # The methods below change which models are served.
 
     def _measure(self, model: AnyModel) -> None:
         warm_up(model)
@@ -447,7 +448,7 @@ class Executor:
         return policy
 
     def _change(self, models: list[AnyModel]) -> None:
-        """Change the models once all running jobs have ended. New requests wait until then."""
+        """Change the models once no job runs any more. New requests wait until then."""
         policy, before = self._prepared(models), self._dispatcher.policy
         with self._wake:
             self._is_paused = True
@@ -489,7 +490,7 @@ class Executor:
 
 
 def _tell(ticket: Ticket) -> None:
-    """Call `done` of a ticket. An error in `done` is logged and does not stop the executor."""
+    """Call the function `done` of a ticket. If `done` raises an error, the error is only logged."""
     try:
         ticket.done(ticket)
     except Exception:

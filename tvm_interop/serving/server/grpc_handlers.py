@@ -51,8 +51,8 @@ def handlers(
     service: descriptor of the service. A streaming method must stream in both directions.
     calls: object with one function per method, of the same name. The function of a supported
         method is a coroutine function, or an asynchronous generator for a streaming method. If it
-        raises a `TVMInteropError`, the call ends with the status of the error. A plain function is
-        a stub that answers `UNIMPLEMENTED`, and is registered without a wrapper.
+        raises a `TVMInteropError`, the call ends with the status of the error. A function that is
+        not a coroutine function is a stub that answers `UNIMPLEMENTED`. It is registered as it is.
     access: access rules.
     held: budget of bytes. Each message counts towards it while it is served.
     max_number_bytes: see `grpc_wire.check_message`.
@@ -121,7 +121,7 @@ def _streamed(call: Any, asked: Access | None, held: HeldBytes) -> Any:
 
 
 def _admit(context: Any, asked: Access | None) -> None:
-    """Check the token of a call. If `asked` is None, the call needs no token."""
+    """Check the token of a call. If the argument `asked` is None, the call needs no token."""
     if asked is not None:
         metadata = dict(context.invocation_metadata() or ())
         asked.check_token(metadata.get("authorization"))
@@ -130,7 +130,8 @@ def _admit(context: Any, asked: Access | None) -> None:
 async def _end(context: Any, error: Exception) -> None:
     """End a call with an error.
 
-    If the server is overloaded, the metadata tell gRPC's built-in retries how long to wait.
+    If the server is overloaded, the metadata of the call tell the client's gRPC library how long to
+    wait before it retries.
     """
     if isinstance(error, grpc.aio.AbortError):
         raise error

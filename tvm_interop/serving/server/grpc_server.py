@@ -1,4 +1,4 @@
-"""The gRPC service `GRPCInferenceService` of the protocol.
+"""The gRPC service `GRPCInferenceService` of the Open Inference Protocol.
 
 The messages and stubs come from the package `tritonclient`, which clients use too. So this
 repository needs no generated code.
@@ -111,7 +111,7 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
     async def ModelStreamInfer(
         self, requests: AsyncIterator[Any], context: Any
     ) -> AsyncIterator[Any]:
-        """Serve the requests of a stream, one after the other."""
+        """Serve the requests of a gRPC stream, one after the other."""
         async for request in requests:
             try:
                 response = await self._infer(request, context)
@@ -183,7 +183,7 @@ class GrpcServer:
 def _has_many_numbers(request: Any) -> bool:
     """Return whether a request has so many numbers that decoding it would block the event loop.
 
-    Raw tensors do not count, because they need no decoding.
+    Numbers in raw tensors do not count, because they need no decoding.
     """
     if request.raw_input_contents:
         return False
@@ -195,7 +195,7 @@ def _has_many_numbers(request: Any) -> bool:
 
 
 def _call(request: Any, remaining_s: float | None) -> InferCall:
-    """Convert a message into a request.
+    """Convert a gRPC message into an `InferCall`.
 
     The timeout of the request is the shorter of its parameter `timeout` and the gRPC deadline.
 

@@ -17,9 +17,10 @@ parse."""
 _MOST_FIELDS = 2**14
 """The maximum number of fields of a message, including the fields of nested messages."""
 _VARINT_COST = 4
-"""The cost of a byte of whole numbers, relative to a byte of floats.
+"""The factor by which a byte of whole numbers counts more than a byte of floats.
 
-On the wire, whole numbers have a variable length, so a single byte may hold a whole number.
+In a gRPC message, whole numbers have a variable length. So a single byte may hold a number that
+takes eight bytes in memory.
 """
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
@@ -32,9 +33,9 @@ def check_message(kind: Any, data: bytes, max_number_bytes: int) -> None:
     ----------
     kind: descriptor of the message type.
     data: bytes of the message.
-    max_number_bytes: maximum size of the numbers that are not raw tensors. Bytes of floats count
-        once. Bytes of other numbers count four times, because such a number can take up to eight
-        times its size in memory.
+    max_number_bytes: maximum size of the numbers that are not raw tensors. A byte of a float counts
+        as one byte. A byte of another number counts as four bytes, because such a number can take
+        up to eight times its size in memory.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The HTTP endpoints of the protocol, as an ASGI application."""
+"""The HTTP endpoints of the Open Inference Protocol, as an ASGI application."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def _answered(handler: Handler, service: Service, request: Request) -> Res
     except TVMInteropError as error:
         return _failed(error)
     except ClientDisconnect:
-        return Response(status_code=499)  # The client has gone and does not read the response.
+        return Response(status_code=499)  # The client has disconnected, so nobody reads this.
     except HTTPException:
         raise
     except Exception as error:
@@ -220,7 +220,7 @@ async def _infer(service: Service, request: Request) -> Response:
 
 
 async def _while_connected(request: Request, work: Any) -> Any:
-    """Return the result of `work`.
+    """Return the result of the coroutine `work`.
 
     If the client disconnects first, the work is cancelled and `ClientDisconnect` is raised.
     """
@@ -292,5 +292,5 @@ async def _body(service: Service, request: Request, most: int, told: str = "") -
 
 
 def _printable(text: str) -> str:
-    """Return an id of a request if it may stand in a header, otherwise ""."""
+    """Return the id of a request if an HTTP header may contain it, otherwise ""."""
     return text if text.isascii() and text.isprintable() and len(text) <= 128 else ""

@@ -32,15 +32,15 @@ _MOST_OBJECTS = 4096
 In memory, an object takes up to about a hundred times the size of its text.
 """
 _LONGEST_SHAPE = 2048
-"""The maximum number of bytes of the JSON text of a shape."""
+"""The maximum number of bytes of a tensor's shape as JSON text."""
 _LONGEST_PARAMETERS = 2**17
-"""The maximum number of bytes of the JSON text of the parameters of a request or of a tensor."""
+"""The maximum number of bytes of `parameters` as JSON text, for a request or a tensor."""
 
 _Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 
 
-# Fields that may be long have the type `msgspec.Raw`: they stay JSON text until their length is
-# checked.
+# Fields that may be long have the type `msgspec.Raw`. They are kept as JSON text, so that their
+# length can be checked before they are decoded.
 class _Input(msgspec.Struct):
     name: _Name
     datatype: _Name
@@ -139,7 +139,8 @@ class InferBody:
 
         Returns
         -------
-        The body of the answer, and its number of bytes of JSON; None if all of the body is JSON.
+        The body of the answer, and the number of its bytes that are JSON. Instead of this number,
+        None if the whole body is JSON.
 
         Raises
         ------
@@ -231,15 +232,15 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
             arrays[given.name] = array_from_json(given.name, given.datatype, shape, given.data)
             continue
         if has_data:
-            raise InputError(f"{told} has `data` and `binary_data_size`; give one")
+            raise InputError(f"{told} has both `data` and `binary_data_size`; give one of them")
         if not is_whole(size) or size < 0:
             raise InputError(
                 f"`binary_data_size` of {told} is {cut(repr(size))}; give a whole number, 0 or more"
             )
         if size > len(tensors) - begin:
             raise InputError(
-                f"{told} should have {cut(size)} bytes, and {len(tensors) - begin} are left in the "
-                "body: it is truncated"
+                f"{told} should have {cut(size)} bytes, but the body has only "
+                f"{len(tensors) - begin} bytes left; send the whole body"
             )
         arrays[given.name] = array_from_bytes(
             given.name, given.datatype, shape, tensors[begin : begin + size]
@@ -247,7 +248,7 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
         begin += size
     if begin != len(tensors):
         raise InputError(
-            f"{len(tensors) - begin} bytes of the body do not belong to any input; correct each "
+            f"{len(tensors) - begin} bytes at the end of the body belong to no input; correct each "
             "`binary_data_size`"
         )
     return arrays

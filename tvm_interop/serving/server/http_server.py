@@ -19,19 +19,20 @@ from .service import Service
 _MOST_HEADERS = 32 * 1024
 """The maximum size of the headers of a request, in bytes."""
 _PIECE = 2**13
-"""The number of bytes that are read from a connection at once.
+"""The number of bytes that are read from a connection before other connections get their turn.
 
-The bytes may hold many chunks, because a chunk may be only six bytes long. The parser h11 needs 20
-us for each chunk or request, and blocks the event loop in this time.
+These bytes may hold many chunks of a body, because a chunk may be only six bytes long. The parser
+h11 blocks the event loop for 20 us per chunk or request. So the number must be small.
 """
 _LARGE_PIECE = 2**18
-"""The number of bytes that are read at once from a body of known length, which has no chunks."""
+"""The number of bytes that are read at once from a body without chunks, whose length is known."""
 
 
 def _connections(config: ServerConfig) -> type[H11Protocol]:
     """Create a class of connections that are closed if a client is too slow.
 
-    A client has `receive_timeout_s` to send a request. It may stop reading for `send_timeout_s`.
+    A client must send a request within `receive_timeout_s` seconds. It may stop reading an answer
+    for at most `send_timeout_s` seconds.
     """
 
     class Connection(H11Protocol):  # type: ignore[misc]
@@ -79,7 +80,7 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def timeout_keep_alive_handler(self) -> None:
             if self.transport.get_write_buffer_size():
-                self.transport.abort()  # `close` would wait for a client that reads slowly.
+                self.transport.abort()  # `close` would first wait for a client that reads slowly.
             else:
                 super().timeout_keep_alive_handler()
 
@@ -151,7 +152,7 @@ class HttpServer:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket.
+    """Return a socket that listens on the server's address.
 
     Raises `OSError` if the address is in use or does not belong to this machine.
     """

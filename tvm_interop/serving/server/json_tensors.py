@@ -1,4 +1,4 @@
-"""Decoding of tensors from JSON text into arrays, piece by piece.
+"""Decoding of tensors from JSON text into arrays, some thousands of numbers at a time.
 
 A list of Python numbers takes up to forty times the bytes of its JSON text. Creating such a list
 also holds Python's global lock. This module therefore decodes some thousands of numbers at a time.
@@ -87,7 +87,7 @@ def read_numbers(
 
 
 def checked(name: str, datatype: str, dtype: np.dtype[Any], numbers: list[Any]) -> np.ndarray:
-    """Convert numbers into an array.
+    """Convert a list of decoded numbers into an array.
 
     Integers are returned as int64 or uint64, after a check that `dtype` can hold them.
 
@@ -96,8 +96,8 @@ def checked(name: str, datatype: str, dtype: np.dtype[Any], numbers: list[Any]) 
     InputError
         A number is out of the range of the type.
     """
-    # NumPy reports a number out of range in different ways. So integers are converted to 64 bits,
-    # and their range is checked here.
+    # NumPy does not report all numbers out of range in the same way. So convert integers to 64
+    # bits, and check their range here.
     try:
         wide = np.array(numbers, {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))
     except (OverflowError, ValueError):
@@ -140,11 +140,12 @@ def _out_of_range(name: str, datatype: str) -> InputError:
 
 
 def _product(brackets: bytes) -> int | None:
-    """Return the number of values in nested lists, or None if the nesting is uneven.
+    """Return the number of values in nested lists, or None if lists of a level differ in length.
 
-    In an evenly nested list, all lists of a level have the length of the first list of that level.
-    From the first list of each level, this function builds the brackets and commas that an evenly
-    nested list has. It compares them with `brackets`. An empty list counts as a list of one value.
+    In an evenly nested list, all lists of a level have the same length. The function reads this
+    length from the first list of each level. From the lengths, it builds the brackets and commas
+    that an evenly nested list has, and compares them with `brackets`. An empty list counts as a
+    list of one value.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ _BUDGET_S = 0.2
 
 
 def warm_up(model: AnyModel) -> None:
-    """Run each batch size on each instance once, and measure the latency of each batch size."""
+    """Run each instance once with each batch size, and measure the latency of each batch size."""
     for size in model.sizes:
         for slot in range(model.num_instances):
             model.run_once(slot, size)

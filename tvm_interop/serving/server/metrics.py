@@ -19,8 +19,8 @@ _SECONDS = (
 class Metrics:
     """The metrics of a server.
 
-    Histograms are updated with each served request. Counts are read from the executor when
-    Prometheus asks for the metrics.
+    The histograms of times are updated with each served request. All counts are read from the
+    executor when Prometheus asks for the metrics.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,8 @@ class Metrics:
                 ("run", "Time that the runs took, with copies of inputs and outputs."),
             )
         )  # fmt: skip
-        self._of_model: dict[str, tuple[Any, Any]] = {}  # A cache, because `labels` is slow.
+        # A cache, because the method `labels` of a metric is slow.
+        self._of_model: dict[str, tuple[Any, Any]] = {}
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
@@ -73,12 +74,12 @@ class Metrics:
         )
         sizes = CounterMetricFamily(
             "tvm_interop_size_runs",
-            "Runs by the size at which they ran: exact, or filled up from fewer rows.",
+            "Runs by the size at which they ran: the size of the requests, or a padded size.",
             labels=["model", "size", "kind"],
         )
         rows = CounterMetricFamily(
             "tvm_interop_rows",
-            "Rows of all runs: rows that were given, and rows that ran, with padding.",
+            "Rows of all runs: rows that clients sent, and rows that ran, including padding.",
             labels=["model", "size", "kind"],
         )
         in_flight = GaugeMetricFamily("tvm_interop_in_flight", "Requests without an answer yet.")

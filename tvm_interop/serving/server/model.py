@@ -51,8 +51,8 @@ class Model(AnyModel):
             shapes.batch_sizes,
         )
         self._shape_of_size = {size: i for i, size in enumerate(shapes.batch_sizes)}
-        # `run` joins requests and pads batches itself, so a model with batches needs no
-        # `row_range`.
+        # The method `run` joins requests and pads batches itself, so a model with batches needs no
+        # `row_range` in the module.
         self._range = None if shapes.batch_sizes else shapes.row_range
         known = shapes.row_range
         self.dimensions = ("batch",) if shapes.batch_sizes else known.dimensions if known else ()
@@ -75,7 +75,7 @@ class Model(AnyModel):
 
     @property
     def num_blocks(self) -> int:
-        """The number of blocks that the model is divided into; 1 if it runs as a whole."""
+        """The number of blocks that the model is divided into; 1 if the model is not divided."""
         return len(self._segments[0]) if self._segments else 1
 
     @property
@@ -153,7 +153,7 @@ class Model(AnyModel):
     def run(self, slot: int, tickets: Sequence[Ticket]) -> None:
         """Run instance `slot` once for all tickets, and set the outputs and times of each ticket.
 
-        If the tickets have fewer rows than the batch size, the last row is repeated.
+        If the requests have fewer rows than the batch size, their last row is repeated.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class Model(AnyModel):
             ticket.output_us = (read - ran) * 1e6
 
     def _results_of(self, instance: PlanInstance) -> list[np.ndarray]:
-        """The outputs of the latest run, without a copy."""
+        """The output arrays of the latest run, not copied."""
         return [self._shapes.counted.read(instance, i) for i in range(len(self.outputs))]
 
     def run_once(self, slot: int, size: int) -> float:
@@ -213,7 +213,7 @@ class Model(AnyModel):
             self._counts.count(rows, self._range.sizes[shape])
 
     def _rows(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, ...] | None:
-        """Size of the inputs in each dimension that has a range; None if no dimension has one."""
+        """The inputs' size in each dimension that has a range of sizes; None without ranges."""
         if self._range is None:
             return None
         shapes = {i: inputs[port.name].shape for i, port in enumerate(self._shapes.inputs[0])}

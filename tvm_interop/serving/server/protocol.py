@@ -69,7 +69,7 @@ class InferCall:
     version: version of the model; "" if the client named none.
     inputs: input arrays, keyed by name.
     outputs: names of the requested outputs; None for all.
-    priority: priority as policies use it: the highest number is served first.
+    priority: priority as policies use it: requests with the highest number are served first.
     timeout_us: see `Executor.submit`.
     """
 
@@ -105,7 +105,7 @@ def datatype_of(spec: TensorSpec, model: str) -> str:
     Raises
     ------
     InputError
-        The protocol has no such type.
+        The protocol has no name for the tensor's type.
     """
     if spec.dtype not in _DATATYPES:
         raise InputError(
@@ -133,11 +133,11 @@ def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
     Raises
     ------
     InputError
-        The protocol has no such datatype.
+        The protocol has no datatype of this name.
     """
     if datatype not in _DTYPES:
         raise InputError(
-            f"input `{name}` has datatype `{cut(datatype)}`; there are {', '.join(_DTYPES)}"
+            f"input `{name}` has datatype `{cut(datatype)}`; the datatypes are {', '.join(_DTYPES)}"
         )
     return np.dtype(_DTYPES[datatype])
 
@@ -208,8 +208,8 @@ def array_from_values(
 def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
     """Return the priority and the timeout of a request.
 
-    The highest number is the highest priority, as policies expect; in the protocol, 1 is the
-    highest. The timeout is in microseconds, or None if the request has none.
+    In the result, the highest number is the highest priority, as policies expect. In the protocol,
+    1 is the highest priority. The timeout is in microseconds, or None if the request has none.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
 def chosen_outputs(model: AnyModel, wanted: Sequence[str] | None) -> list[int]:
     """Return the indices of the outputs that a request names, or of all outputs.
 
-    All outputs are returned if the request names none.
+    If the request names no outputs, the indices of all outputs are returned.
 
     Raises
     ------
@@ -356,8 +356,8 @@ def _count(name: str, shape: Sequence[int], itemsize: int) -> int:
     """Return the number of values of a tensor.
 
     Each size is checked before the sizes are multiplied, because a client may send integers of any
-    length. In the check of the product, a size of 0 counts as 1, because NumPy refuses even an
-    empty array if the product of its other sizes is too large.
+    length. For the limit on the product of all sizes, a size of 0 counts as 1: NumPy refuses even
+    an empty array if the product of its other sizes is too large.
     """
     if len(shape) > MOST_DIMENSIONS:
         raise InputError(

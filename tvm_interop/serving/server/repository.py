@@ -58,7 +58,7 @@ class Repository:
         self._lock = threading.Lock()
 
     def open(self, name: str, source: Source) -> AnyModel:
-        """Load a model from its source.
+        """Load a model from an artifact or from the path of an artifact file.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class Repository:
         return model
 
     def load(self, executor: Executor, name: str) -> None:
-        """Load a model from the folder and serve it. If it is loaded already, load it again.
+        """Load a model from the model folder, again if it is loaded already, and serve it.
 
         Raises
         ------

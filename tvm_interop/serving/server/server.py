@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _SWITCH_S = 0.0005
-"""While a server runs, a thread that waits for Python's global lock gets it after this many seconds
-at the latest. Python's default is 0.005."""
+"""Python's thread switch interval while a server runs, in seconds.
+
+A thread that waits for Python's global lock gets it after about this time. Python's default is
+0.005.
+"""
 
 
 class Server:
@@ -84,7 +87,7 @@ class Server:
         self._error: BaseException | None = None
         self._all_served = True
 
-    # The next method serves in the calling thread.
+    # The method `run` serves in the calling thread.
 
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT, then finish the accepted requests.
@@ -103,7 +106,7 @@ class Server:
         asyncio.run(self._main(signals=True))
         return 0 if self._all_served else 1
 
-    # The next methods serve in a background thread.
+    # The methods `start` and `stop` run the server in a background thread.
 
     def start(self, timeout_s: float = 300.0) -> Server:
         """Serve in a background thread. Return once the models are ready.
@@ -115,7 +118,8 @@ class Server:
         Raises
         ------
         TVMInteropError, OSError
-            As `run`; a `DeviceError` if the models are not ready in time.
+            The errors that `run` raises. A `DeviceError` is also raised if the models are not ready
+            in time.
         """
         self._thread = threading.Thread(target=self._run_in_thread, name="tvm-interop-server")
         self._thread.start()

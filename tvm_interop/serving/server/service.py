@@ -1,4 +1,4 @@
-"""The calls of the protocol as plain Python functions, which HTTP and gRPC share."""
+"""The calls of the Open Inference Protocol as plain Python functions, which HTTP and gRPC share."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ STATUS: tuple[tuple[type[Exception], int, str], ...] = (
 )
 """The HTTP status and the gRPC status of each error class.
 
-The first class that fits an error counts. Other errors have the status 500 and `INTERNAL`.
+The first class in this list of which an error is an instance determines its status. Errors of other
+classes have the status 500 and `INTERNAL`.
 """
 
 
@@ -91,7 +92,7 @@ class Service:
 
     @property
     def executor(self) -> Executor:
-        """The executor of the loaded models.
+        """The executor that runs the loaded models.
 
         Raises
         ------
@@ -212,7 +213,7 @@ class RequestLog:
         self._began = time.perf_counter()
 
     def served(self, model: str, answer: Answer) -> None:
-        """Log that the request was served."""
+        """Log one line for a request that was served."""
         if _REQUESTS.isEnabledFor(logging.INFO):
             self._write(
                 logging.INFO,
@@ -224,7 +225,7 @@ class RequestLog:
             )
 
     def failed(self, model: str, error: TVMInteropError) -> None:
-        """Log that the request failed."""
+        """Log one line for a request that failed."""
         text = cut(error, LONGEST_ERROR)
         self._write(logging.WARNING, model=cut(model), status=status_of(error)[1], error=text)
 

@@ -14,11 +14,11 @@ from ...errors import CancelledError, DeadlineError, OverloadedError
 from .ticket import Ticket
 
 _RECENT = 16
-"""The number of latest runs from which the latency of the next run is predicted."""
+"""The number of recent runs from which the latency of the next run is predicted."""
 
 
 class _Duration:
-    """The count of some event, and its total duration in nanoseconds."""
+    """How often something happened, and its total duration in nanoseconds."""
 
     __slots__ = ("count", "ns")
 
@@ -91,11 +91,11 @@ class Statistics:
             self._recent.clear()
 
     def doubted(self) -> None:
-        """Forget the oldest recent run.
+        """Forget the oldest of the recent runs from which latencies are predicted.
 
-        The dispatcher calls this method when, by recent runs, a request would miss its deadline
-        even if it had started on arrival. After a few slow runs, this may be true of all requests.
-        If all of them were refused, no new run could correct the prediction.
+        The dispatcher calls this method when a request would miss its deadline even if it had
+        started on arrival, judged by recent runs. After a few slow runs, this may be true of all
+        requests. Then all requests would be refused, and no new run could correct the prediction.
         """
         with self._lock:
             if self._recent:
@@ -104,8 +104,8 @@ class Statistics:
     def expected_us(self, size: int) -> float:
         """Return the expected latency of a batch size in microseconds; 0 if it was not measured.
 
-        The result is the latency of a run that has the machine to itself, times the upper quartile
-        of the slowdowns of recent runs. Recent runs of all batch sizes count, because similar
+        The result is the latency of a run that has the machine to itself, times the slowdown of
+        recent runs (the upper quartile). Recent runs of all batch sizes count, because the same
         causes slow down all of them.
         """
         with self._lock:

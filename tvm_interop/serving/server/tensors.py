@@ -51,8 +51,8 @@ def specs_of(
     Parameters
     ----------
     ports: the inputs, or the outputs, for each set of shapes that the model was compiled for.
-    open_axes: for each output whose size depends on values of the inputs, by its position, the axis
-        of this size.
+    open_axes: the axis whose size depends on values of the inputs, keyed by the position of the
+        output. Outputs without such an axis are left out.
     """
     found = []
     for i, each in enumerate(zip(*ports, strict=True)):

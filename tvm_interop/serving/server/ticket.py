@@ -19,8 +19,8 @@ class Ticket(Request):
     ----------
     served: name of the model.
     inputs: checked input arrays, keyed by name.
-    rows: number of batch rows in the request; 1 for models without batches. `batch` is the batch
-        size of a run for this request alone.
+    rows: number of batch rows in the request; 1 for models without batches. The inherited attribute
+        `batch` is the batch size of a run that serves this request only.
     shape: index of the model's shape that fits the inputs. For a model with batches, the smallest
         shape that fits.
     done: function that a thread of the server calls once, when `outputs` or `error` is set.

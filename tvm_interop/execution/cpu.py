@@ -62,8 +62,9 @@ class Instance:
             raise too_large(plan) from error
         self._owners: dict[
             int, np.ndarray
-        ] = {}  # The caller's arrays, kept alive here, by value id.
-        self._lent: set[int] = set()  # Values whose memory belongs to the caller.
+        ] = {}  # Keeps the caller's arrays alive, by the number of the value whose memory they are.
+        # The numbers of the values whose memory belongs to the caller.
+        self._lent: set[int] = set()
         tensors = [as_tensor(array) for array in self.arrays]
         source = cpu_kernels(kernels, plan.operators, plan.is_constant)
         self._bound = [
@@ -160,7 +161,7 @@ class Instance:
 
 
 def bound_operator(op: PlannedOperator, kernel: Any) -> BoundOperator:
-    """Return an operator of a plan in the form that executors take, with `kernel` to run it."""
+    """Return the operator `op` of a plan, with its kernel, in the form that executors take."""
     args = (*op.inputs, *op.outputs)
     return BoundOperator(op.name, kernel, args, op.stream, op.waits, op.share)
 
@@ -189,7 +190,8 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
     arrays: list[np.ndarray] = []
     for v, value in enumerate(plan.values):
         if value.storage == "alias":
-            arrays.append(np.empty(0))  # A placeholder, replaced by a view below.
+            # The loop below replaces this empty array by a view of another tensor.
+            arrays.append(np.empty(0))
         elif value.storage == "weight":
             arrays.append(aligned_copy(weights[v]))
         elif value.storage == "arena":

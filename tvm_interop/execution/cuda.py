@@ -75,8 +75,8 @@ class CudaInstance:
             A stream of `streams` is on another GPU than the plan's stream, or has another
             priority.
         ExecutionError
-            The GPU has not enough memory, an operator fails, or an operator runs only one of the
-            shares into which a kernel is divided. The message names the operator.
+            The GPU has not enough memory, or an operator fails. Or an operator runs only a part of
+            its kernel's iterations (a share). The message names the operator.
         """
         self.plan = plan
         self.inputs, self.outputs = ports_of(plan)
@@ -105,7 +105,7 @@ class CudaInstance:
 
     @property
     def dispatch(self) -> _cuda.Dispatch:
-        """How operators get to the GPU.
+        """How operators get to the GPU: in one CUDA graph, or launched one by one on streams.
 
         If no CUDA graph could be made, this is "streams": the host launches each operator.
         """
@@ -384,7 +384,8 @@ def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
 
 
 def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
-    # The executor checks that there are as many streams as in the plan.
+    # Here `zip` need not be strict: the executor checks that there are as many streams as in the
+    # plan.
     devices = _cuda.stream_devices(streams)
     for s, (wanted, device) in enumerate(zip(cuda_devices(plan), devices, strict=False)):
         if wanted != device:

@@ -212,7 +212,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The process cannot use its GPU any more, because a kernel failed or the process was
             forked.
         """
-        if arrays or inputs or self._never_set:  # Otherwise, save the time to set nothing.
+        if arrays or inputs or self._never_set:  # If there is nothing to set, save the call.
             self._set_all(self._all_given(arrays, inputs))
         self._instance.run()
         self._count_run()
@@ -321,7 +321,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             f"the model runs on zeros: its inputs {names} were never set; give arrays to `run` or "
             "`set_input`",
             RuntimeWarning,
-            stacklevel=4,  # Names the line that called the public method.
+            stacklevel=4,  # The warning names the line of the user's code.
         )
         self._never_set = self._never_set - unset
 
@@ -397,7 +397,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
         Returns
         -------
-        The array over that memory.
+        An array over the memory that the output is written to.
 
         Raises
         ------

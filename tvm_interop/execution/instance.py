@@ -190,7 +190,7 @@ def tensors_nbytes(plan: Plan) -> int:
 
 
 def info_of(ports: Sequence[Port]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Return two mappings: the shapes and the dtypes of inputs or outputs, by name."""
+    """Return the shapes and the dtypes of inputs or outputs, as two mappings by name."""
     return {port.name: port.shape for port in ports}, {port.name: port.dtype for port in ports}
 
 

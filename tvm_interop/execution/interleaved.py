@@ -25,8 +25,8 @@ def measure_interleaved(
     Raises
     ------
     InputError
-        A module runs on a server, or some modules run on the CPU and others on a GPU. Times of
-        different clocks cannot be compared.
+        A module runs on a server, or some modules run on the CPU and others on a GPU. Their times
+        are measured by different clocks, so they cannot be compared.
     """
     instances = [module._instance for module in modules.values()]
     if not instances:

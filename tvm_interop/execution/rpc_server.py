@@ -61,8 +61,8 @@ def free_sessions(address: ServerAddress, limit: int | None = None) -> list[Any]
     DeviceError: the tracker cannot be reached, or has no free server of that key.
     """
     sessions: list[Any] = []
-    # Ask the tracker how many servers are free before each request. If another client has taken the
-    # last one, a request would wait for a server.
+    # Before each request, ask the tracker how many servers are free. If another client has taken
+    # the last free server, a request would wait.
     while len(sessions) != limit and _num_free(address):
         try:
             sessions.append(_request(address))
@@ -164,8 +164,8 @@ class ServedOperator(NamedTuple):
     ----------
     kernel: the kernel's name.
     args: indices of the tensors that the kernel is called with, inputs first.
-    share: the index of the share of the kernel that runs, and the number of shares. It is empty if
-        the whole kernel runs.
+    share: empty if the whole kernel runs. If only a part of the kernel's iterations runs (a share),
+        the index of this share and the number of shares.
     """
 
     kernel: str

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 Size = tuple[int, ...]
-"""The size of each dimension with a range."""
+"""A size: one number for each dimension that the model was compiled for as a range."""
 
 
 @dataclass(frozen=True)
 class RunCounts:
-    """The runs at one size, with the same numbers as `tvi_run_counts` of the C interface.
+    """Counts the runs at one size, with the fields of `tvi_run_counts` in the C interface.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class RunCounts:
 
     @property
     def runs(self) -> int:
-        """The number of runs."""
+        """The number of runs at this size, padded or not."""
         return self.exact + self.filled_up
 
     @property

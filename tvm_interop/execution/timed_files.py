@@ -24,8 +24,7 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 200
 def time_files(paths: Sequence[str], seconds: float, seed: int) -> list[list[float]]:
     """Time the artifacts `paths` against each other, in rounds.
 
-    Each round runs every instance once, in a new random order. An untimed round comes before these
-    rounds.
+    Each timed round runs every instance once, in a new random order. One untimed round comes first.
 
     Parameters
     ----------

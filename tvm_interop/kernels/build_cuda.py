@@ -77,8 +77,8 @@ def build_cuda_kernels(
 
     Parameters
     ----------
-    tell: called with the resources that the kernels need. They are read from the kernels' machine
-        code and launches.
+    tell: called with the resources that each kernel needs, such as registers. These are read from
+        the kernels' machine code and launches.
 
     Raises
     ------

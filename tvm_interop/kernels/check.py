@@ -34,7 +34,7 @@ from .numpy_values import UndefinedError
 from .reference_results import ReferenceResults
 
 SHARES = 3
-"""A divisible kernel is also run in this many shares, each of which computes a part of the output.
+"""The number of shares in which a divisible kernel is checked; each computes a part of the output.
 
 The last share may be smaller.
 """
@@ -42,7 +42,8 @@ The last share may be smaller.
 LONG = 20_000_000
 """A kernel with more operations than this is not tried on denormal and large numbers."""
 _LONGEST = 100_000_000
-"""A kernel with more operations than this is tried only on `ordinary` numbers (see `edge_data`)."""
+"""To save time, a kernel with more operations than this is tried only on the `ordinary` numbers of
+`edge_data`."""
 _ON_THE_EDGE = 0.02
 """If the kernel rounds floats to integers, this fraction of a result's elements may be wrong.
 
@@ -71,9 +72,9 @@ class Checked:
         receives bfloat16 tensors as words of 16 bits.
     divisible: whether the kernel is also run in shares, each of which computes a part of the
         output.
-    kinds: the kinds of numbers in `Traits.kinds` that the kernel is tried on; empty for all of
-        them.
-    results: keeps the results of `reference` for later checks, if it is a `NumpyKernel`.
+    kinds: the kinds of numbers that the kernel is tried on, a subset of `Traits.kinds`; empty for
+        all kinds in `Traits.kinds`.
+    results: if `reference` is a `NumpyKernel`, keeps the reference's results for later checks.
     factors: the type to which the kernel rounds floats before it multiplies them, such as
         `bfloat16`; empty if it multiplies them as they are. All input floats are of this type.
     """
@@ -291,7 +292,8 @@ class Traits:
         or as shift counts; else None.
     rounds_to_integers: whether the kernel converts floats to integers.
     is_made_by_hand: whether the kernel's loops are written by hand, such as a loop over a sequence.
-        Large numbers and small differences may grow with each iteration.
+        Large numbers and rounding errors may grow with each iteration, so such a kernel is tried
+        only on small numbers.
     has_extremes: whether the kernel has TVM's own maximum or minimum of floats, which may drop NaN.
     """
 
@@ -318,7 +320,7 @@ class Traits:
         return (special, "denormal", "large", "ordinary")
 
     def terms(self, size: int) -> float:
-        """An estimate of how many terms each element of a result with `size` elements adds up."""
+        """An estimate of how many terms are added up for one of the `size` elements of a result."""
         return max(self.operations / max(size, 1), 1.0)
 
 
@@ -461,8 +463,9 @@ class _Tolerance:
     def _all_near(self, got: np.ndarray) -> bool:
         """Whether all elements are finite and close to the reference's.
 
-        The method takes a third of the time of the exact comparison. It rounds differences to
-        float32, so a difference that is almost as large as allowed does not pass.
+        This quick test takes a third of the time of the exact comparison, which follows if the test
+        fails. It rounds differences to float32, so it fails for differences that are almost too
+        large.
         """
         scale = max(self.want.max(initial=0.0), -self.want.min(initial=0.0))
         far = np.subtract(self.want, got)

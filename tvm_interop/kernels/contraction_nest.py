@@ -1,17 +1,17 @@
 """Builds the loops of convolutions and matrix products on a CPU, with tiles of sums in registers.
 
-The loops first copy ("pack") each channel of the image with its padding into planes. With a stride,
-the rows and columns of a channel go to different planes by their remainders modulo the stride, so
-that the stride within a plane is one. All rows of a plane have the same width. A convolution then
-runs the same vector instructions at each pixel: output pixel `q` reads its inputs at `q + offset`
-of a plane. The offset depends only on the kernel's row and column, not on where rows end. Between
+The loops first copy ("pack") each channel of the image with its padding into planes. With a stride
+s, rows and columns with different remainders modulo s go to different planes, so that the stride
+within a plane is one. All rows of a plane have the same width. A convolution then runs the same
+vector instructions at each pixel: output pixel `q` reads its inputs at `q + offset` of a plane. The
+offset depends only on the row and column in the window, not on where the image's rows end. Between
 two rows of the output lie pixels that do not belong to it. The loops compute these pixels too, and
 discard them. A 1x1 convolution of stride 1 without padding and a matrix product need no packing.
 
 A tile holds the sums of some output channels at some vectors of pixels. It stays in registers while
-all of its products are added up. The order of additions is the same as in the unscheduled loops:
-input channel, kernel row, kernel column. If LLVM compiles an addition in the same way in both, the
-sums are equal bit for bit.
+all of its products are added up. The order of additions is the same as in the unscheduled loops: by
+input channel, then by row and column of the window. So if LLVM compiles an addition in the same way
+in the scheduled and the unscheduled loops, their sums are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ One thread takes some ten microseconds for this number of multiplications.
 """
 
 _PARALLEL_READS = 1 << 16
-"""The loops are also divided between threads if the larger factor has at least this many elements.
+"""The loops are also divided between threads if one factor has at least this many elements.
 
 This limit is for products in which the other factor has few rows, so that reading takes longer than
 multiplying. One thread reads this number of elements from memory in ten to twenty microseconds.
@@ -73,11 +73,12 @@ class _Nest:
         self.lanes = registers.nbytes // (tvm.DataType(op.dtype).bits // 8)
         (kh, kw), (sh, sw), (dh, dw) = op.kernel, op.stride, op.dilation
         out_h, out_w = op.out_size
-        # The width of the rows of a packed plane, and the number of pixels that are computed.
+        # The width of a row in a packed plane, and the number of pixels that are computed,
+        # including those between the output's rows.
         self._row = out_w + (kw - 1) * dw // sw
         self._pixels = (out_h - 1) * self._row + out_w
-        # Whether pixels have the same numbers as in the output, which has no extra pixels between
-        # rows.
+        # Whether rows have no extra pixels at their ends, so that pixels are numbered as in the
+        # output.
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
         vectors = -(-self._pixels // self.lanes)
@@ -144,7 +145,7 @@ class _Nest:
         return loops.loop(op.batch * channels, channel)
 
     def _by_groups(self, kind: tirx.ForKind) -> tirx.Stmt:
-        """A loop over the groups of all images.
+        """A loop over the convolution's groups, for all images.
 
         An iteration packs one group and computes the output of that group.
         """
@@ -445,7 +446,7 @@ class _Tile:
 
     Attributes
     ----------
-    n, group: the image and the group.
+    n, group: the indices of the image and of the convolution's group.
     channel: the first output channel, counted within the group.
     channels: the number of output channels.
     first: the first pixel.
@@ -461,7 +462,7 @@ class _Tile:
 
 
 def _remainders(kernel: int, dilation: int, stride: int) -> list[int]:
-    """The remainders, modulo the stride, that the positions of weights along one axis have."""
+    """The remainders modulo the stride of the weights' positions along one axis of the window."""
     return sorted({k * dilation % stride for k in range(kernel)})
 
 

@@ -316,7 +316,7 @@ class _Matcher:
         return (stride, dilation) if min(stride, dilation) > 0 and offset == 0 else None
 
     def _is_matrix(self, load: Any, batch: list[tirx.Var], last: list[tirx.Var]) -> bool:
-        """Whether `load` reads a matrix, which may be one of a batch of matrices.
+        """Whether `load` reads a matrix or one matrix of a batch.
 
         The last two indices of `load` must be `last`. Each other index must be a batch axis or a
         constant.

@@ -157,8 +157,8 @@ class _Growth:
     """Limits the size of inlined expressions, which are repeated at each use.
 
     If a tensor is added to itself, inlining doubles its expression. After twenty such additions
-    LLVM would get a million of them. So the sizes of expressions are counted before anything is
-    inlined, while each block is still short.
+    LLVM would get an expression with a million copies. So the sizes of expressions are counted
+    before anything is inlined, while each block is still short.
     """
 
     def __init__(self, schedule: s_tir.Schedule, blocks: Sequence[Any]) -> None:
@@ -187,7 +187,7 @@ class _Growth:
 def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
     """An estimate of the number of instructions of an expression, and the buffers that it reads.
 
-    The instructions that compute the buffers that it reads are not counted.
+    The instructions that compute those buffers are not counted.
     """
     sizes: list[int] = [1]
     reads: list[Any] = []
@@ -265,9 +265,9 @@ def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
     """The number of innermost loops that go through memory in order, so that they can be fused into
     one loop.
 
-    In each tensor, the axes of the innermost loops must be the last indices, and must cover the
-    last dimensions completely. A tensor may also not depend on these axes, such as one number per
-    channel.
+    In each tensor that is read or written, the axes of these loops must be the last indices, and
+    must cover the last dimensions completely. A tensor that none of these axes indexes, such as a
+    tensor with one number per channel, is allowed too.
     """
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     found = schedule.get(block)

@@ -98,7 +98,7 @@ class Places:
         return replace(self, asked=condition if self.asked is None else self.asked & condition)
 
     def require(self, is_defined: Array) -> None:
-        """Raise `UndefinedError` if a value is needed at a place where it is not defined."""
+        """Raise `UndefinedError` if the value at a place is needed but not defined."""
         if not np.all(is_defined if self.asked is None else is_defined | ~self.asked):
             raise UndefinedError
 

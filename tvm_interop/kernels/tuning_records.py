@@ -1,8 +1,9 @@
 """A folder of tuning records: MetaSchedule's trials for the kernels of models, on one target.
 
 `database_workload.json` and `database_tuning_record.json` are MetaSchedule's own database. The
-first has one line for each kernel, the second one line for each trial. `comparisons.json` is our
-own file. It holds the measured times of a kernel's tuned schedule and of our default schedule.
+first file has one line for each kernel, and the second file one line for each trial.
+`comparisons.json` is our own file. It holds the measured times of a kernel's tuned schedule and of
+our default schedule.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 class VectorizeMath:
     """Replace the transcendental functions in each kernel of a module by arithmetic.
 
-    Functions of float16 are computed in float32, as in TVM. Functions of float64 stay calls. Apply
-    this pass to scheduled kernels: a later schedule that inlines a long expression would repeat it
-    at each use.
+    Functions of float16 are computed in float32, as in TVM. Calls with float64 arguments are not
+    replaced. Apply this pass to scheduled kernels: a later schedule that inlines a long expression
+    would repeat it at each use.
     """
 
     def transform_function(
@@ -53,7 +53,7 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
     functions would therefore take minutes to compile, and three nested calls hours. So an argument
     that contains a function is first stored in a buffer, and then read from the buffer. An argument
     in a branch of a condition may be computed only if the condition holds. So if an argument in a
-    branch contains a function, the outer function stays a call.
+    branch contains a function, the call of the outer function is not replaced.
     """
     body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))
     in_vectors = _stores_in_vectors(body)

@@ -12,11 +12,12 @@ import numpy as np
 from .storage import ALIGNMENT, Layout, block_of, stored_nbytes
 
 _FLOPS_A_PART = 1_000_000
-"""A part has at least this many floating-point operations. A modern core computes them in five to
-ten microseconds."""
+"""A part of a divided operator has at least this many floating-point operations. A modern core
+computes them in five to ten microseconds."""
 _READS_A_PART = 1 << 15
-"""If reading limits the speed of an operator, as in poolings and depthwise convolutions, a part
-reads at least this many values. A core takes some microseconds to read them."""
+"""If reading limits the speed of an operator, as in poolings and depthwise convolutions, each part
+into which it is divided reads at least this many values. A core takes some microseconds to read
+them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class RowCut:
 
 
 class Tensors(Protocol):
-    """The properties of an operator that its division depends on; see `LibraryOp`."""
+    """Those properties of a `LibraryOp` that decide how it may be divided."""
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]: ...

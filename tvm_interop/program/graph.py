@@ -72,7 +72,7 @@ class OpGraph:
         edges: pairs of the producer and the consumer of a tensor, either two ids or two names. An
             edge given twice counts twice.
         edge_bytes: for each edge, the number of bytes that the consumer reads from the producer. If
-            it reads a tensor by two edges, only one of them has the bytes. None if not known. The
+            two edges stand for the same tensor, the second has 0 bytes. None if not known. The
             latency of copies between GPUs depends on these bytes.
         layers: a description of each operator, from which the scheduler `gpg` learns. None if not
             known.

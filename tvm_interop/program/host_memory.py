@@ -12,7 +12,7 @@ import numpy.typing as npt
 ALIGNMENT = 64
 """The address of every tensor, except the caller's inputs, is a multiple of this many bytes. So
 vector instructions access as few cache lines as possible. In artifacts of older versions, the
-inputs must have such addresses too, because TVM's code generator assumed it."""
+caller's inputs must have such addresses too, because the compiled kernels rely on it."""
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Describes what an operator computes, so that a kernel library can compute it instead."""
+"""Describes what an operator computes, so that a kernel library can compute it in place of TVM."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class LibraryOp:
     computes: ClassVar[bool] = True
     """Whether the operator computes something. If not, it only moves numbers."""
     takes_large: ClassVar[bool] = True
-    """Whether libraries' kernels are right for large numbers, whose cubes almost overflow."""
+    """Whether libraries' kernels are correct for large numbers, even if their cubes almost
+    overflow."""
     layer: ClassVar[str] = ""
     """The operator's type in the paper on TOP, one of `layers.KINDS`; empty if the paper has no
     such type."""
@@ -58,9 +59,9 @@ class LibraryOp:
 
     @property
     def tvm_usually_wins(self) -> bool:
-        """Whether TVM's kernel on plain tensors is the better guess on a CPU.
+        """Whether TVM's kernel on plain tensors is probably the fastest kernel on a CPU.
 
-        The guess counts only where nothing is measured.
+        The guess decides between TVM's kernel and a library's kernel only if they are not measured.
         """
         return False
 
@@ -120,7 +121,8 @@ class LibraryOp:
     def has_shares(self) -> bool:
         """Whether the operator is divided into shares of its result.
 
-        Each share is an operator with all tensors and the description of the divided operator.
+        A share is an operator that gets all tensors and the description of the divided operator,
+        but computes only some elements of the result.
         """
         return False
 
@@ -134,8 +136,8 @@ class LibraryOp:
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether a part with some of the rows gets the whole image and reads its rows from it (see
-        `cut`).
+        """Whether each part of an operator that is divided by rows gets the whole image, and reads
+        its rows from the image (see `cut`).
         """
         return False
 

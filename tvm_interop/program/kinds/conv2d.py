@@ -42,7 +42,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         """One matrix product for each group. It has a row for each pixel of the result, and a
         column for each channel.
 
-        cuDNN's documentation calls this way to compute a convolution implicit GEMM.
+        To compute a convolution by matrix products in this way is called "implicit GEMM" by cuDNN.
         """
         images, channels, *pixels = self.shapes[-1]
         return self.groups, images * prod(pixels), channels // self.groups
@@ -76,10 +76,10 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         """Whether the parts, if the convolution is divided by rows, get the whole image and read
         their rows from it.
 
-        The parts need the whole image if it is plain or has several blocks of channels, because its
-        rows are then not contiguous in memory. A part may begin at any row of the image, and its
-        kernel first copies the part's rows. For 64 channels and a 3x3 window, the copy takes about
-        a tenth of the kernel's time.
+        The parts need the whole image if it has the plain layout or several blocks of channels,
+        because its rows are then not contiguous in memory. A part may begin at any row of the
+        image, and its kernel first copies the part's rows. For 64 channels and a 3x3 window, the
+        copy takes about a tenth of the kernel's time.
         """
         return self.layouts[0] == "plain" or lies_apart(self, 0, 2)
 

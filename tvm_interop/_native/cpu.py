@@ -86,8 +86,9 @@ def implementation(kernel: LibraryKernel) -> str:
 def unknown_imports(code: bytes) -> list[str]:
     """Return the functions that a library of kernels calls, but the runtime library lacks.
 
-    The runtime library runs models without TVM. Kernels may call only functions that it contains or
-    finds in the C library. These are listed in `runtime/model/tvm_imports.cc`.
+    The runtime library runs models without TVM. Kernels may call only functions that the runtime
+    library contains or finds in the C library. The file `runtime/model/tvm_imports.cc` lists these
+    functions.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ def make_executor(
 
 
 def executor_of(instance: int) -> Executor:
-    """Return the executor of the `tvi_instance` at an address.
+    """Return the executor of an instance of the C interface (`tvi_instance`), given its address.
 
     The instance must outlive the executor.
     """
@@ -230,8 +231,8 @@ def measure_interleaved(
     warmup: untimed rounds before the timed ones.
     repeats: timed rounds.
     seed: seed of the random orders.
-    primed: whether to run an executor once more, untimed, just before each of its timed runs. Its
-        threads are then awake and its tensors are in caches, whatever ran before.
+    primed: whether to run an executor once more, untimed, just before each of its timed runs. Then
+        the executor's threads are awake and its tensors are in caches, whatever ran before.
 
     Returns
     -------

@@ -167,8 +167,8 @@ def make_loader(streams: CudaStreams) -> CudaLoader:
 def load(loader: CudaLoader, host: Any, device: Any) -> None:
     """Copy a tensor in host memory to a tensor on a GPU, and return when `host` may be changed.
 
-    The copy happens after runs that were launched on the loader's streams before, and before later
-    runs.
+    The copy happens after the runs that are already launched on the loader's streams, and before
+    later runs.
 
     Raises
     ------
@@ -283,7 +283,7 @@ def prepare_kernel(
     ----------
     library: the library's name.
     description: the operator that the kernel computes, as `LibraryOp.fields` returns it.
-    stream: an index into `streams`. The kernel is for the GPU of that stream.
+    stream: an index into `streams`. The kernel is for the GPU of the stream with this index.
     tensors: the kernel's arguments, aligned to 16 bytes, with the output last. The algorithms that
         are timed write to the output. The kernel keeps the tensors alive.
 
@@ -343,7 +343,7 @@ def make_executor(
 
 
 def dispatch_of(executor: CudaExecutor) -> Dispatch:
-    """Return in which way `executor` launches its operators (see `Dispatch`)."""
+    """Return how a run of `executor` gets its operators to the GPU (see `Dispatch`)."""
     dispatch: Dispatch = _function("dispatch")(executor)
     return dispatch
 

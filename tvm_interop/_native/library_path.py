@@ -26,7 +26,7 @@ def library_path() -> Path:
     DeviceError
         The library is not installed.
     ExecutionError
-        Another user can change the file that the variable names.
+        Another user can change the file that `TVM_INTEROP_LIBRARY` names.
     """
     override = os.environ.get(OVERRIDE)
     if override:
@@ -43,8 +43,8 @@ def library_path() -> Path:
 def runtime_library_path() -> Path:
     """Return the path of the library with the C interface.
 
-    `libtvm_interop.so` contains that interface too. If it is installed, its path is returned, so
-    that a process that also compiles models has one pool of threads.
+    `libtvm_interop.so` contains the C interface too. If this library is installed, its path is
+    returned. Then a process that also compiles models has only one pool of threads.
 
     Raises
     ------

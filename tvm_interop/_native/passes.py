@@ -35,7 +35,8 @@ list holds the operators of one group."""
 def _find(name: str) -> Any:
     """Return a Python function that calls the native function `name`.
 
-    The native library and tvm-ffi are loaded only at the first call, because loading takes a while.
+    The native library and tvm-ffi are loaded only at the first call, because it takes long to load
+    them.
     """
     found: Any = None
 

@@ -1,7 +1,7 @@
 """Loads and runs models through the C interface of the native library, `tvm_interop/runtime.h`.
 
-The functions are called by ctypes. Neither TVM nor tvm-ffi is imported. Without these imports, a
-model is ready in a fraction of the time that they would take.
+The functions are called by ctypes. Neither TVM nor tvm-ffi is imported. The imports would take
+several times as long as loading a model.
 """
 
 from __future__ import annotations
@@ -162,11 +162,11 @@ class NativeModel:
 
     @property
     def weights_nbytes(self) -> int:
-        """The size of the weights, which all instances share."""
+        """The size of the weights in bytes. All instances share the weights."""
         return int(self._library.tvi_model_weights_nbytes(self._handle))
 
     def instance_nbytes(self, shape: int) -> int:
-        """Return the size of an instance's tensors, for a set of shapes, without the weights."""
+        """Return the bytes of an instance's tensors without weights, for a set of input shapes."""
         return int(self._library.tvi_model_instance_nbytes(self._handle, shape))
 
     def input_alignment(self, shape: int, position: int) -> int:
@@ -181,9 +181,10 @@ class NativeModel:
         return NativeModelInstance(self, self._handle, shape)
 
     def _sizes(self, size_of: Callable[..., int]) -> tuple[int, ...]:
-        """The size that the C function `size_of` returns for each set of shapes.
+        """The size that the C function `size_of` returns for each set of input shapes.
 
-        `size_of` returns 0 if the sets of shapes do not stand for sizes. The result is then empty.
+        If the sets of input shapes do not stand for sizes, `size_of` returns 0, and this method
+        returns an empty tuple.
         """
         found = tuple(size_of(self._handle, shape) for shape in range(len(self.inputs)))
         return found if all(found) else ()
@@ -227,7 +228,7 @@ class NativeModelInstance:
         """
         self._handle = ctypes.c_void_p()
         self._library = _library()
-        self.model = model  # Keep it alive: it owns the descriptions of inputs and outputs.
+        self.model = model  # Keep the model alive: it owns the descriptions of inputs and outputs.
         _check(self._library.tvi_instance_create(handle, shape, ctypes.byref(self._handle)))
         self._num_inputs = len(model.inputs[shape])
         self._ports = [*model.inputs[shape], *model.outputs[shape]]
@@ -295,8 +296,8 @@ class NativeModelInstance:
 
         Parameters
         ----------
-        inputs, outputs: addresses by position. All other inputs and outputs stay at the addresses
-            that `place` set.
+        inputs, outputs: addresses by position. Inputs and outputs without an entry stay at the
+            addresses that `place` set.
 
         Raises
         ------

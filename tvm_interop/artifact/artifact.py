@@ -110,7 +110,8 @@ class Artifact:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _READ_LATER and "_native" in self.__dict__:
-            # The artifact now differs from the file that the native library loaded.
+            # The artifact now differs from the file that the native library loaded, so the native
+            # model is no longer used.
             self.__dict__["_native"] = None
         super().__setattr__(name, value)
 
@@ -163,7 +164,7 @@ class Artifact:
     def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:
         """The input shapes that the model can run, as mappings from inputs' names to shapes.
 
-        The first entry has the shapes of `plan`. This plan runs unless inputs of other shapes are
+        The first entry has the input shapes of `plan`, which runs unless inputs of other shapes are
         given.
         """
         if self.native is not None:
@@ -221,7 +222,7 @@ class Artifact:
         Raises
         ------
         ArtifactError
-            A library is missing, and there is no fallback.
+            A kernel library that `plan` needs is missing, and the artifact has no `fallback`.
         """
         from ..machine.kernel_libraries import library_version, why_missing
 
@@ -326,9 +327,9 @@ def load(
 
     An artifact holds machine code. `load` runs none of this code, but `GraphModule` runs it with
     all your rights. Make a `GraphModule` only from an artifact whose origin you trust. The digests
-    in the file show whether the file is damaged. They do not show who made it: someone who changes
-    the code can change the digests too. To accept only one particular file, give its `sha256`. To
-    accept only files of certain signers, give their `trusted_keys`.
+    in the file show whether the file is damaged. They do not show who made the file: someone who
+    changes the code can change the digests too. To accept only one particular file, give its
+    `sha256`. To accept only files of certain signers, give their `trusted_keys`.
 
     The native library reads and checks the file. If the native library cannot run the model, for
     example because the model is for a GPU, Python reads the file. `plan`, `schedule` and the other
@@ -342,7 +343,7 @@ def load(
     path: a file that `Artifact.save` or `compile` wrote.
     kernels: False leaves the machine code out: plan, schedule, weights and manifest can be looked
         at, and nothing can be run.
-    sha256: the SHA-256 that the file must have, as `sha256sum` prints it; any other is refused.
+    sha256: the SHA-256 that the file must have, as `sha256sum` prints it; other files are refused.
     trusted_keys: files of public keys; the artifact must be signed with one of them (see `sign`).
         The default is the files that TVM_INTEROP_TRUSTED_KEYS names, if kernels are loaded. If no
         files are given, no signature is needed.
@@ -352,7 +353,7 @@ def load(
     ArtifactError
         The file is missing, truncated, damaged or not an artifact. Its version is unknown, its
         digest is not `sha256`, or it is signed by none of `trusted_keys`. Or its plan is unsafe, or
-        a number in it is out of bounds.
+        a number in the file is out of bounds.
     InputError
         A key file holds no Ed25519 public key; `cryptography` is not installed (extra `sign`).
 
@@ -410,8 +411,9 @@ class _Unread:
     def native_model(self) -> NativeModel | None:
         """Load the file in the native library; return None if the library refuses it.
 
-        If the library refuses the file, Python reads it, and says what is wrong with it. Python
-        also reads models for GPUs, because their inputs and outputs may be tensors on the GPU.
+        If the native library refuses the file, Python code reads it later, and says what is wrong
+        with it. Python code also reads models for GPUs, because their inputs and outputs may be
+        tensors on the GPU.
         """
         try:
             native = NativeModel(os.fspath(self._path), self._sha256, ONEDNN.find())

@@ -16,7 +16,7 @@ from .manifest import Manifest, RowSizes
 VERSION = 6
 """The newest version of the file that this release reads."""
 MAX_SHAPES = 64
-"""The most input shapes that one artifact may be compiled for."""
+"""The most sets of input shapes that one artifact may be compiled for."""
 
 
 class Contents(NamedTuple):
@@ -31,9 +31,9 @@ class Contents(NamedTuple):
 
 
 def prefix(shape: int) -> str:
-    """The folder in the tar file that holds the members of input shape number `shape`.
+    """The folder in the tar file that holds the members of the set of input shapes `shape`.
 
-    Shapes are numbered from 0. Shape 0 has no folder.
+    The sets of input shapes are numbered from 0. The members of set 0 are in no folder.
     """
     return f"shapes/{shape}/"
 
@@ -58,8 +58,9 @@ def check_counted(manifest: Manifest, plans: Sequence[Plan]) -> None:
     Raises
     ------
     ArtifactError
-        The manifest names an output, an axis or a size that the plan does not have, or the sizes
-        are not the plan's last outputs. Or the model has batch sizes or ranges too.
+        The manifest names an output, an axis or a size that the plan does not have, or the tensors
+        that hold sizes are not the plan's last outputs. Or the model was compiled for batch sizes
+        or ranges too.
     """
     if not manifest.counted:
         return

@@ -74,10 +74,10 @@ class RequestCost:
     request: the size of each dimension of the request, by its name.
     runs_at: the compiled sizes at which the request runs.
     shape: the index of these sizes in `Ranges.compiled` and `Artifact.input_shapes`.
-    filled_share: the share of the positions of the run that are padding, from 0 to 1.
+    filled_share: the fraction of the run's rows and positions that are padding, from 0 to 1.
     own_us: the latency that a run at the request's own sizes would have. It is interpolated between
-        the latencies at the next smaller and larger compiled sizes. None if one of these was not
-        measured.
+        the latencies at the next smaller and the next larger compiled sizes. None if one of these
+        latencies was not measured.
     """
 
     request: dict[str, int]
@@ -225,9 +225,10 @@ def ranges_of(
 
     Parameters
     ----------
-    rows: the sizes as the artifact's manifest has them.
-    shapes: the shapes of the inputs, by their names, for each of the artifact's shapes.
-    latencies: the speed check and the predicted makespan, for each of the artifact's shapes.
+    rows: the field `row_sizes` of the artifact's manifest.
+    shapes: for each of the artifact's sets of input shapes, the shapes by the inputs' names.
+    latencies: the speed check and the predicted makespan, for each of the artifact's sets of input
+        shapes.
     """
     by_name = rows.ranges
     sizes = list(zip(*by_name.values(), strict=True))

@@ -45,8 +45,8 @@ _REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
 
 
 def read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
-    """Read an open artifact for each set of input shapes, and check everything but the machine
-    code.
+    """Read an open artifact's contents for each set of input shapes, and check everything but the
+    machine code.
 
     Parameters
     ----------
@@ -94,11 +94,12 @@ def _read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
 def _model(
     members: dict[str, Member], folder: str, manifest: Manifest, block: np.ndarray | None
 ) -> Contents:
-    """Read the model for one shape of its inputs.
+    """Read the model for one set of input shapes.
 
     Parameters
     ----------
-    folder: the folder of the shape's members in the tar file; empty for the first shape.
+    folder: the folder in the tar file that holds the members for this set of input shapes; empty
+        for the first set.
     block: the bytes of all weights; None in version 1, which has `weights.npz`.
     """
     plan = read_plan(_data(members, f"{folder}plan.json"))
@@ -127,7 +128,7 @@ def _model(
 
 
 def _prefixes_in(members: Mapping[str, object]) -> list[str]:
-    """The folders of the input shapes 1, 2, ..., up to the first folder that is missing."""
+    """The folders of the sets of input shapes 1, 2, ..., up to the first folder that is missing."""
     found = []
     for i in range(1, MAX_SHAPES):
         if f"{prefix(i)}plan.json" not in members:

@@ -130,17 +130,17 @@ class NativeModel:
         return any(device != b"cpu:0" for device in devices)
 
     def num_threads(self, shape: int) -> int:
-        """Return the number of threads that the model was compiled for, for a set of shapes."""
+        """Return how many threads the model was compiled for, for a set of input shapes."""
         return int(self._library.tvi_model_num_threads(self._handle, shape))
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The batch size of each set of shapes; empty if the sets do not stand for batch sizes."""
+        """The batch size of each set of input shapes; empty if these are not batch sizes."""
         return self._sizes(self._library.tvi_model_batch_size)
 
     @property
     def ranges(self) -> dict[str, tuple[int, ...]]:
-        """For each dimension with a range of sizes, by name, its size in each set of shapes."""
+        """For each dimension with a range, by name, its size in each set of input shapes."""
         count = self._library.tvi_model_num_ranges(self._handle)
         return {
             self._library.tvi_model_range_dimension(self._handle, number).decode(): tuple(
@@ -152,7 +152,7 @@ class NativeModel:
 
     @property
     def row_masks(self) -> dict[str, str]:
-        """For each mask input, by name: where a padded run needs a 1 (see `RowMask.one_at`)."""
+        """For each mask, by the input's name: where it must be 1 (see `RowMask.one_at`)."""
         found = {}
         for i, port in enumerate(self.inputs[0]):
             one_at = self._library.tvi_model_row_mask(self._handle, i)

@@ -418,7 +418,7 @@ class _Unread:
         try:
             native = NativeModel(os.fspath(self._path), self._sha256, ONEDNN.find())
         except (TVMInteropError, MemoryError) as error:
-            _LOG.debug("the native library does not load it: %s", error)
+            _LOG.debug("the native library does not load the artifact: %s", error)
             self._refusal = str(error).removeprefix(f"`{self._path}`: ")
             return None
         if native.is_for_gpu:

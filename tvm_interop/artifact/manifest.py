@@ -169,7 +169,7 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def largest(self) -> float | None:
-        """The largest number in `differences`; None if it lacks the number of a merged operator."""
+        """The largest number in `differences`; None if one of these numbers is None."""
         known = [far for far in self.differences.values() if far is not None]
         return max(known) if known and len(known) == len(self.differences) else None
 
@@ -206,7 +206,7 @@ class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SecondRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A second dimension with a range of sizes, and its size in each of the artifact's shapes."""
+    """A second dimension with a range, and its size in each set of input shapes of the artifact."""
 
     dimension: str
     sizes: tuple[int, ...]
@@ -288,8 +288,8 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         listed = " times ".join(
             ", ".join(map(str, sorted(set(sizes)))) for sizes in self.ranges.values()
         )
-        return f"{told}, compiled for {listed} and filled up between them" + "".join(
-            f", where `{mask.input}` is filled with 0" for mask in self.masks
+        return f"{told}, compiled for {listed}; other sizes are padded" + "".join(
+            f", `{mask.input}` with 0" for mask in self.masks
         )
 
 
@@ -437,8 +437,8 @@ def check_manifest(manifest: Manifest) -> None:
     for name, far in merged.differences.items() if merged is not None else ():
         if far is not None and not 0 <= far < math.inf:
             raise ArtifactError(
-                f"`manifest.json` has a difference of {far} for the merged operator `{name}`; it "
-                "must be finite, 0 or more"
+                f"`manifest.json` says that merging the operator `{name}` changed its results by "
+                f"{far}; this difference must be finite, 0 or more"
             )
     if manifest.program_check is not None:
         check_errors(manifest.program_check)

@@ -95,14 +95,14 @@ class RequestCost:
 
     def __str__(self) -> str:
         told = (
-            f"{_in_words(self.request)}: runs at {self.runs_at}, {self.filled_share:.1%} of it is "
-            f"filled up; {self.runs_at.latency_in_words}"
+            f"{_in_words(self.request)}: runs at {self.runs_at}, {self.filled_share:.1%} of the "
+            f"run is padding; {self.runs_at.latency_in_words}"
         )
         if self.filled_share == 0 or self.over_own is None:
             return told
         return (
-            f"{told}; about {self.over_own:.2f} times a run of its own sizes, as interpolated "
-            "between compiled sizes"
+            f"{told}; it takes about {self.over_own:.2f} times as long as a run of the request's "
+            "own sizes, whose latency is interpolated between compiled sizes"
         )
 
 
@@ -207,7 +207,7 @@ class Ranges:
             found.append(f"  {each.name}: axis of {inputs}; compiled for {sizes}")
         if self.filled_with_0:
             names = ", ".join(f"`{name}`" for name in self.filled_with_0)
-            found.append(f"  filled up with 0: {names}; other inputs with their last row")
+            found.append(f"  padded with 0: {names}; all others are padded with their last row")
         found += [f"  {each}: {each.latency_in_words}" for each in self.compiled]
         return [
             *found,

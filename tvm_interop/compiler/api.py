@@ -213,9 +213,9 @@ def compile(
 
 
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
-    """Yield pairs: the options to compile for the shapes in an entry of `each`, and the entry.
+    """Yield each entry of `each`, paired with options whose time budget is for this entry alone.
 
-    Each model may take an equal fraction of the compilation time that is left.
+    The budget is an equal fraction of the compilation time that is left for the remaining entries.
     """
     budget = options.budget
     for i, shapes in enumerate(each):
@@ -347,7 +347,7 @@ def _scheduled(
 ) -> Schedule:
     """Run the scheduler. If there is no time for that, return the sequential schedule."""
     budget = compilation.options.budget
-    options_of(scheduler)  # Refuses an unknown scheduler.
+    options_of(scheduler)  # This call raises an error for an unknown scheduler.
     if scheduler == "sequential" or not budget.measures_nothing:
         try:
             made = compilation.schedule(scheduler, latency, **options)

@@ -65,8 +65,8 @@ class Kernels:
         kept: the cache in which built libraries are kept for later compilations; None for no cache.
         progress: called with a message when the kernels are built.
         checker: checks the compiled kernels; None for a GPU, whose kernels are not checked.
-        schedule: the pass that schedules each kernel by itself; by default the kernels are
-            scheduled already.
+        schedule: the pass that schedules each kernel, independent of other kernels; by default
+            the kernels are scheduled already.
         """
         self._schedule = schedule
         self._scheduled: tvm.IRModule | None = None
@@ -81,7 +81,7 @@ class Kernels:
     def only(self, names: Collection[str]) -> Kernels:
         """Return only the kernels whose names are in `names`.
 
-        Kernels with other names are not scheduled.
+        Only these kernels are scheduled, which saves time.
         """
         made = Kernels(
             _only(self._module, names),
@@ -183,8 +183,8 @@ class Lowered(ABC):
 
     Attributes
     ----------
-    import_anew: imports the model again and returns the Relax module as it was before lowering.
-        That module is not kept, because it would hold a second copy of many weights.
+    import_anew: imports the model again and returns the Relax module as it was before lowering. The
+        compilation does not keep this module, because it would hold a second copy of many weights.
     module: the Relax module of fused kernels, before they are scheduled.
     program: the operators, each with the kernel that was chosen for it. Large operators are divided
         into parts.
@@ -252,8 +252,9 @@ class Lowered(ABC):
 
         Parameters
         ----------
-        op_us: called only if needed. It returns the latency in microseconds of each operator when
-            it runs alone, by name. It returns None if latencies are unknown.
+        op_us: a function that is called only if latencies are needed. It returns the latency in
+            microseconds of each operator when the operator runs alone, by name, or None if
+            latencies are unknown.
         """
 
     @abstractmethod
@@ -316,8 +317,8 @@ class Backend(Protocol):
     device: the kind of device that kernels run on.
     providers: the names of the providers whose kernels an operator may get.
     clock: times several executors on the device against each other.
-    prices_by_name: whether the caller may name a device description or the database as the source
-        of a schedule's latencies.
+    prices_by_name: whether a schedule's latencies may come from a device description or from the
+        database, which the caller names.
     keeps_choices: whether later compilations may reuse the schedule that this compilation chose.
     counts_cores: whether operators run on the cores of this machine's CPU. `explain` supports only
         such devices.

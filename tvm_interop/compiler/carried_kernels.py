@@ -27,11 +27,11 @@ def with_kernels(
 ) -> Program:
     """Give each operator of `program` the kernel that `kernels` has for an operator of this name.
 
-    `kernels` may lack the operator, or its library may be unable to run the operator at the shapes
-    of `program`. Then the operator gets the kernel of the first library that can run it, or TVM's
-    kernel if that is usually the faster one (see `is_usually_tvms`). A tensor gets a blocked layout
-    if it has one in `kernels`, and every operator that reads or writes it can work with this
-    layout.
+    `kernels` may have no kernel for an operator, or the chosen library may be unable to run the
+    operator at the shapes of `program`. Then the operator gets the kernel of the first library that
+    can run it, or TVM's kernel if that is usually faster (see `is_usually_tvms`). A tensor gets a
+    blocked layout if it has one in `kernels`, and every operator that reads or writes it can work
+    with this layout.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def kernels_like(given: object) -> ChosenKernels | None:
     Raises
     ------
     InputError
-        `given` is something else, or it is for GPUs.
+        `given` is of another type, or an artifact for GPUs.
     ArtifactError
         The file is not an artifact.
     """

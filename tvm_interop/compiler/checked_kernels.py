@@ -66,7 +66,8 @@ class KernelChecker:
     parameters: the types of each kernel's inputs and outputs, by the kernel's name.
     target: the TVM target that the kernels are compiled for.
     libraries: the checker of library kernels for the same model.
-    budget: the time of the compilation. A kernel that cannot be checked in time is used unchecked.
+    budget: the time that the compilation may take. A kernel that cannot be checked in time is used
+        unchecked.
     """
 
     as_written: tvm.IRModule
@@ -163,8 +164,8 @@ class KernelChecker:
                 fault,
             )
         plain = self._built_plainly(written_out, faults)
-        # The result for a kernel without a schedule is not kept, because `keys` identify the
-        # scheduled kernels.
+        # The result for a kernel that was rebuilt without a schedule is not kept, because its key
+        # in `keys` stands for the scheduled kernel.
         still = self._faults({name: keys[name] for name in faults}, None, plain)
         for name, fault in still.items():
             raise ExecutionError(
@@ -183,7 +184,7 @@ class KernelChecker:
 
         Parameters
         ----------
-        keys, scheduled, code, count: as in `_faults`.
+        keys, scheduled, code, count: see the parameters of `_faults`.
 
         Returns
         -------
@@ -227,15 +228,15 @@ class KernelChecker:
         """The kinds of input numbers that a kernel is checked with; empty for all kinds that suit
         it.
 
-        Special numbers are NaN, infinities and the like. A large kernel that was checked at other
-        shapes is not tried on special numbers again.
+        A large kernel that was checked when the model was compiled for other shapes is not tried
+        again on special numbers, such as NaN and infinities.
         """
         is_long = self._operations[name] > LONG
         return ("ordinary", "small") if self._were_checked and is_long else ()
 
     @property
     def _were_checked(self) -> bool:
-        """Whether the model's kernels were checked at other shapes."""
+        """Whether the model's kernels were checked when it was compiled for other shapes."""
         return self.libraries.like is not None and self.libraries.like.are_checked
 
     def _target_of_reference(self, name: str) -> Any:
@@ -248,7 +249,7 @@ class KernelChecker:
         code: bytes,
         count: Count | None = None,
     ) -> dict[str, str]:
-        """Find the fault of each wrong kernel, by the kernel's name. Equal kernels run only once.
+        """Find the fault of each wrong kernel, by the kernel's name. Equal kernels are run once.
 
         Parameters
         ----------

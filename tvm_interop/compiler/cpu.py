@@ -117,7 +117,7 @@ class CpuBackend:
         Raises
         ------
         DeviceError
-            The target is not a CPU, or bf16 is wanted and not possible.
+            The target is not a CPU, or the option `precision` is bf16 and this is not possible.
         InputError
             An option is for GPUs.
         """
@@ -148,8 +148,8 @@ class CpuBackend:
         measures = self._options.like is None and not self._options.budget.measures_nothing
         ships_all = self._options.fallback or measures
         if self._options.budget.is_limited and ships_all:
-            # Build the kernels first. The steps below each get a fraction of the remaining time, so
-            # no step must spend its fraction on the build.
+            # Build the kernels first. Each step below gets a fraction of the remaining time, and
+            # must not spend this time on building kernels.
             lowered.kernels.build()
         if any(name != TVM for name in self.providers):
             # Always measure on one thread, so that the choice of kernels does not depend on the
@@ -208,7 +208,7 @@ class CpuBackend:
         Raises
         ------
         InputError
-            bf16 is wanted, and the module is lowered already.
+            The option `precision` is bf16, and the given module is lowered already, in float32.
         """
         libraries = tuple(name for name in self.providers if name != TVM)
         narrow = None
@@ -254,8 +254,8 @@ class CpuBackend:
                 module, self.target, path, count=counter(progress), linker=linker
             ),
             write_out,
-            # Kept libraries are found by a key that names this machine's compiler, but not the
-            # cross compiler. So libraries that a cross compiler linked are not kept.
+            # Libraries that a cross compiler linked are not kept for later compilations, because
+            # the key of a kept library names only this machine's compiler.
             kept if self._options.cross_compiler is None else None,
             progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker, budget),

@@ -26,7 +26,7 @@ _IOS_SHARE = 0.4
 The search measures stages, and `auto` learns from them to predict other latencies.
 """
 _AUTO_S = 60.0
-"""Seconds for `auto` if its option `time_budget_s` is not given."""
+"""The seconds that `auto` may take if its option `time_budget_s` is not given."""
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,10 @@ def kernels_key(hashes: Mapping[str, str]) -> str:
 
 
 def kept_kernels(kept: KeptFiles, hashes: Mapping[str, str]) -> bytes | None:
-    """The bytes of the library whose kernels have these hashes; None if it was not kept."""
+    """The bytes of the library whose kernels have the hashes `hashes`; None if it was not kept."""
     return kept.get(_KIND, kernels_key(hashes))
 
 
 def keep_kernels(kept: KeptFiles, hashes: Mapping[str, str], code: bytes) -> None:
-    """Store `code`, the bytes of the library whose kernels have these hashes."""
+    """Store `code`, the bytes of the library whose kernels have the hashes `hashes`."""
     kept.put(_KIND, kernels_key(hashes), code)

@@ -51,9 +51,10 @@ def choose_kernels(
 
     Parameters
     ----------
-    providers: the names of the available providers. If `tvm` is not among them, its kernels run
-        only operators that no other provider can run.
-    latency_of: measures the operators of a program that has the same tensors.
+    providers: the names of the available providers. If `tvm` is not among them, TVM's kernels run
+        only operators that no provider among them can run.
+    latency_of: makes the latency model that measures the operators of a program with the same
+        tensors as `program`.
     blocked: the layout of blocked tensors.
     """
     plain = fastest_plain(program, providers, latency_of, _CLEARLY_FASTER)
@@ -76,13 +77,14 @@ def choose_in_time(
 ) -> Program:
     """Choose as `choose_kernels` does; a fixed rule chooses for operators not measured in time.
 
-    By the fixed rule, an operator gets the kernel of the first library that can run it. If nothing
-    at all is measured, operators of some kinds keep TVM's kernel (see `guessed_on_cpu`).
+    By the fixed rule, an operator gets the kernel of the first library that can run it. If the time
+    budget is 0, so that nothing is measured, operators of some kinds keep TVM's kernel (see
+    `guessed_on_cpu`).
 
-    A tensor is blocked if all operators that read or write it run on that library or are
-    element-wise. If the time ends before all layouts are measured, the rule chooses all layouts.
-    The rule then also chooses the kernels of all operators that use a blocked tensor, because
-    latencies on plain tensors say little about blocked tensors.
+    If the time ends before all layouts are measured, a fixed rule chooses the layouts too. A tensor
+    becomes blocked if the first library among `providers` can run all operators that read or write
+    it, except element-wise operators. This library then runs these operators, whatever was measured
+    on plain tensors, because such latencies say little about blocked tensors.
 
     Parameters
     ----------
@@ -104,7 +106,7 @@ def choose_in_time(
 
 
 _CLEARLY_FASTER = 0.95
-"""TVM's kernel is chosen only if its latency divided by the library kernel's is at most this."""
+"""TVM's kernel is chosen only if its latency is at most this fraction of the library kernel's."""
 
 
 _NEVER_US = 1e9
@@ -174,8 +176,9 @@ class _LayoutCosts:
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
         # `blocked_us` is the time of a library's kernel for blocked tensors. If a tensor is plain,
-        # the kernel also takes time to reorder it. `blocked_us` includes this time for tensors that
-        # are always plain. For tensors that may be blocked, it is added here.
+        # the kernel also takes time to reorder it. `blocked_us` includes the time to reorder
+        # tensors that are always plain. The lines below add the time to reorder tensors that may be
+        # blocked.
         us = (
             (self._plain.us[i], blocked_us + (data_us if first is not None else 0.0)),
             (blocked_us + (output_us if second is not None else 0.0), blocked_us),
@@ -243,7 +246,7 @@ def _fits_blocks(value: Value, root: Value, block: int) -> bool:
         return True
     channel_nbytes = value.nbytes // value.shape[1]
     if not channel_nbytes:
-        return False  # The image has no pixels.
+        return False  # An image without pixels has no blocks.
     is_last = value.offset + value.nbytes == root.nbytes
     begins_a_block = value.offset % (block * channel_nbytes) == 0
     whole = begins_a_block and (value.shape[1] % block == 0 or is_last)
@@ -269,7 +272,7 @@ def of_any_layout(program: Program, block: int) -> list[int]:
 def _any_layout(program: Program, i: int, block: int) -> bool:
     """Whether operator `i` works on each element by itself, so that it can run in any layout.
 
-    The number of channels must also be a multiple of `block`.
+    Each tensor of the operator must also have a multiple of `block` channels.
     """
     op = program.operators[i]
     if op.description is not None or program.kernels is None:

@@ -52,7 +52,8 @@ for a convolution takes minutes.
 _FAILED_S = 1e10
 """The time that MetaSchedule records for a trial that failed, in seconds."""
 _COMPARED = 7
-"""The number of rounds in a comparison of two kernels; each kernel runs once in a round."""
+"""The number of rounds in which a kernel's tuned and default schedules are compared; each of the
+two runs once in a round."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,9 @@ class KernelTuning:
         ]
 
     def run(self) -> list[KernelProgress]:
-        """Search until trials or time are used up, or until no kernel has another candidate.
+        """Search until the trials or the time are used up, or until there are no more candidates.
 
-        The result is the progress of each kernel at the end.
+        Return the progress of each kernel at the end.
         """
         deadline = time.monotonic() + self._time_budget_s
         with self._device:

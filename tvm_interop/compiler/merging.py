@@ -110,8 +110,8 @@ class MergingLatency(LatencyOver):
     Parameters
     ----------
     base: the latency model for operators and stages without merging.
-    price_alone: lowers a module of merged operators, and returns their latencies, which come from
-        the same source as the latencies of `base`.
+    price_alone: a function that lowers a module of merged operators, and returns their latencies.
+        These come from the same source as the latencies of `base`.
     """
 
     def __init__(
@@ -152,7 +152,8 @@ class MergingLatency(LatencyOver):
 
         The latency includes the time to cut the merged operator's output. It is inf for a set that
         cannot be merged. All merged operators with unknown latencies are lowered as one model. If
-        `base` measures, they are compiled and measured together.
+        `base` measures latencies instead of looking them up, this model is also compiled and
+        measured.
         """
         keys = [frozenset(ops) for ops in sets]
         for key, ops in zip(keys, sets, strict=True):

@@ -36,8 +36,8 @@ def measured_precision(
 
     The model in bf16 and the model in float32 run once on the same inputs. All schedules of a
     compilation give the same bits, so one schedule is enough. Each operator of the float32 model
-    runs on a library's kernel if a library has one, and on TVM's otherwise. Which kernel is faster
-    does not matter for the error.
+    runs on a library's kernel if a library has one, and on TVM's otherwise. The choice of kernels
+    is not measured, because it does not matter for the error which kernel is faster.
 
     Parameters
     ----------

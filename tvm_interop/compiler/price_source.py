@@ -67,12 +67,13 @@ def price_source(
     usual: the latency model of the compilation, used if `latency` is None; None measures on this
         machine.
     scheduler: the scheduler's name.
-    prices_by_name: whether the backend supports latencies by name.
+    prices_by_name: whether the backend supports latencies from a device description or the
+        database.
 
     Raises
     ------
     InputError
-        `latency` names no source of latencies, or the scheduler cannot use this source. The message
+        `latency` is not one of these sources, or the scheduler cannot use this source. The message
         says what to give.
     """
     if latency is None:

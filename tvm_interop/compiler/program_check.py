@@ -33,7 +33,7 @@ from .precision import errors_of
 _LOG = logging.getLogger("tvm_interop")
 
 LIMIT = 1e-3
-"""Errors up to this limit are always allowed. It is the limit for models in float32."""
+"""Errors up to this limit are always allowed. Models in float32 may have no larger errors."""
 _ROUNDINGS = 8
 """Errors up to this many rounding steps, of the type with the fewest digits, are always allowed."""
 

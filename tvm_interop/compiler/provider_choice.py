@@ -70,10 +70,12 @@ def fastest_plain(
 
     Parameters
     ----------
-    providers: the names of the available providers. If `tvm` is not among them, its kernels run
-        only operators that no other provider can run.
-    latency_of: measures the operators of a program that has the same tensors.
-    margin: TVM's kernel is kept if its latency divided by a library's latency is at most this.
+    providers: the names of the available providers. If `tvm` is not among them, TVM's kernels run
+        only operators that no provider among them can run.
+    latency_of: makes the latency model that measures the operators of a program with the same
+        tensors as `program`.
+    margin: TVM's kernel is kept only if its latency divided by the library kernel's latency is at
+        most this number.
     """
     chosen = program
     best_us: dict[int, float] = {}
@@ -154,7 +156,7 @@ def guessed_on_cpu(program: Program, providers: Sequence[str], budget: TimeBudge
 
 
 def is_usually_tvms(op: Operator, providers: Sequence[str]) -> bool:
-    """Whether TVM may run `op`, and is the better guess on plain tensors of a CPU."""
+    """Whether TVM is among the providers and probably has the fastest kernel for `op` on a CPU."""
     return TVM in providers and op.description is not None and op.description.tvm_usually_wins
 
 
@@ -237,8 +239,8 @@ def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
 _CLOSE = 0.85
 """Two latencies are close if the smaller divided by the larger is at least this."""
 _SMALL = 0.02
-"""The shortest operators are not measured again. Together they take this fraction of the time of
-all operators.
+"""The shortest operators are not measured again. They are the operators that together take this
+fraction of the time of all operators.
 
 A wrong choice between two close kernels costs little: at most a seventh of the operator's time.
 """
@@ -260,7 +262,8 @@ def _measured_again(
         the kernels chosen so far.
     theirs_us: the latency in `theirs`, in microseconds, of each operator that has a kernel in both
         programs.
-    near: the operators among `theirs_us` whose kernel in `ours` is not far slower.
+    near: the operators among `theirs_us` whose kernel in `ours` is not far slower than their kernel
+        in `theirs`.
 
     Returns
     -------
@@ -308,7 +311,7 @@ def why_not(library: str, op: Operator) -> str:
 
 
 def given_to(program: Program, ops: Sequence[int], library: str) -> Program:
-    """Return a copy of `program` in which `library` runs these operators.
+    """Return a copy of `program` in which `library` runs the operators `ops`.
 
     Parameters
     ----------

@@ -112,10 +112,10 @@ def _realized(schedule: Schedule, graph: OpGraph) -> Schedule:
 
     A merged stage becomes a stage with one group on the stage's first stream. The group has the
     merged operator, and then the operators that cut its output. Merging can make operators
-    superfluous, such as a concat of all cut outputs. They are left out of the other stages. A
-    merged operator may be fused with an operator that read the concat. The fused operator may then
-    read tensors that a later stage computes. Then the fused operator gets its own stage after that
-    later stage.
+    superfluous, such as a concat of all cut outputs. Superfluous operators are left out of all
+    stages. A merged operator may also be fused with the operator that read the concat. If the fused
+    operator reads tensors that a later stage computes, it gets its own stage after that later
+    stage.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Chooses the sizes that a model is compiled for, for ranges such as any batch from 1 to 32.
 
-A run whose size is not compiled uses the next larger compiled size, and its inputs are filled up
-(padded). `range_proofs` proves that this is right. One or two dimensions may have a range. Two
-dimensions have ranges in a batch of sequences, for example. Then a few sizes of each dimension are
-chosen, and the model is compiled for all pairs of these sizes.
+A run whose size is not compiled uses the next larger compiled size, and its inputs are padded
+("filled up"). The module `range_proofs` proves that the results stay right. One or two dimensions
+may have a range: in a batch of sequences, for example, the batch and the length. For two ranges, a
+few sizes of each dimension are chosen, and the model is compiled for all pairs of these sizes.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class RowRange(NamedTuple):
     def filled(self, number: int) -> list[int]:
         """The two smallest sizes in a dimension's range for which the model is not compiled.
 
-        A run of a size that is not compiled is filled up. The list is shorter if there are fewer
-        than two such sizes.
+        The inputs of a run of such a size are padded. The list is shorter if there are fewer than
+        two such sizes.
         """
         sizes = self.sizes[number]
         between = (s for s in range(sizes[0] + 1, sizes[-1]) if s not in sizes)
@@ -87,8 +87,8 @@ def exact_shapes(
 ) -> list[dict[str, tuple[int, ...]]] | None:
     """The shapes of the open inputs for each combination of the sizes that `ranges` lists.
 
-    Return None if a dimension has a range. A model without ranges runs only the listed sizes, so
-    nothing is filled up, and nothing needs to be proven.
+    Return None if a dimension has a range. A model without ranges runs only at the listed sizes, so
+    inputs are never padded, and nothing needs to be proven.
 
     Raises
     ------
@@ -253,12 +253,12 @@ def _ends(name: str, given: Any) -> tuple[int, int]:
 def chosen_sizes_of(ends: Sequence[tuple[int, int]], count: int) -> tuple[list[int], ...]:
     """The sizes of each dimension to compile for, at most `count` combinations of them.
 
-    The combinations minimise the mean of this ratio: the time of a run that is filled up, divided
-    by the time of a run at its own size. A run's time is assumed to be the product of one factor
-    for each dimension (see `chosen_sizes`). So the mean is the product of the means of both
-    dimensions. Long ranges
-    get more sizes than short ranges: a batch of 1 to 8 gets 2 sizes, and a length of 1 to 128 gets
-    4. Ties: the fewest combinations, then the fewest sizes of the first dimension.
+    The combinations minimise the mean of this ratio: the time of a run that is padded to a chosen
+    size, divided by the time of a run at its own size. A run's time is assumed to be the product of
+    one factor for each dimension (see `chosen_sizes`). So the mean is the product of the means of
+    both dimensions. Long ranges get more sizes than short ranges: a batch of 1 to 8 gets 2 sizes,
+    and a length of 1 to 128 gets 4. Ties: the fewest combinations, then the fewest sizes of the
+    first dimension.
     """
     if len(ends) == 1:
         return (chosen_sizes(*ends[0], count),)

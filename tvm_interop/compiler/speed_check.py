@@ -20,7 +20,7 @@ from ..scheduling.paired_rounds import FEWEST_ROUNDS, Confirmation, checked_roun
 _LIMIT_S = 30.0
 """The approximate limit of a speed check's duration, in seconds."""
 _ROUGH_LIMIT_S = 2.0
-"""The approximate limit of a rough speed check's duration, in seconds."""
+"""The approximate limit of the duration of a rough speed check (see `check_rounds`), in seconds."""
 _BATCH_S = 0.1
 _MOST_IN_BATCH = 16
 

@@ -24,8 +24,8 @@ from ..scheduling.options import check_counts
 from .time_budget import TimeBudget
 
 _SEARCH_SHARE = 0.65
-"""The fraction of the time for a schedule that the search may take. The rest is for the speed
-check. `auto` divides its time itself."""
+"""The fraction of a schedule's time that the search for the schedule may take. The rest is for the
+speed check. The fraction does not apply to `auto`, which divides its time itself."""
 
 
 class MeasuredInTime(BudgetedLatency):
@@ -47,7 +47,8 @@ class MeasuredInTime(BudgetedLatency):
         Parameters
         ----------
         names: the operators' names.
-        wholes: the ids of each divided operator's parts; empty if no operator is divided.
+        wholes: for each operator before division, the ids of its parts; empty if no operator is
+            divided.
 
         Raises
         ------
@@ -80,8 +81,8 @@ def latency_in_time(
 ) -> LatencyModel:
     """The latencies for a scheduler that measures `program`.
 
-    If the time is limited, `ios` must stop measuring early, so that time is left for the speed
-    check.
+    If the time is limited, the scheduler `ios` gets a latency model that stops measuring early, so
+    that time is left for the speed check.
 
     Parameters
     ----------

@@ -14,10 +14,11 @@ from .provider_choice import LatencyOf
 from .time_budget import TimeBudget
 
 LIBRARY = "onednn"
-"""The library whose convolutions may be replaced, and under whose name Winograd's kernels run."""
+"""The library whose convolutions may be replaced. In plans, Winograd's kernels have this library's
+name."""
 
 _FASTER = 0.9
-"""Winograd's kernel is chosen if its time divided by the other kernel's time is at most this."""
+"""Winograd's kernel is chosen if its time is at most this fraction of the present kernel's time."""
 
 _BYTES_PER_US = 12e3
 """The speed at which memory is assumed to deliver weights to one core: 12 GB/s.
@@ -37,7 +38,8 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
     Parameters
     ----------
     program: the program with the chosen kernels.
-    latency_of: measures the operators of a program that has the same tensors.
+    latency_of: makes the latency model that measures the operators of a program with the same
+        tensors as `program`.
     budget: the time for the choice. If it is spent, the remaining convolutions keep their kernels.
     """
     if budget.measures_nothing:

@@ -207,7 +207,8 @@ class CudaInstance:
         if number not in devices:
             used = ", ".join(f"cuda:{device}" for device in devices)
             raise InputError(
-                f"the tensor is on cuda:{number}, and the module runs on {used}: copy it there"
+                f"the tensor is on cuda:{number}, and the module runs on {used}: copy the tensor "
+                "there"
             )
         stream = _cuda.stream_handle(self.streams, number)
         return tvm_ffi.from_dlpack(array.__dlpack__(stream=stream))
@@ -351,7 +352,7 @@ def cuda_devices(plan: Plan) -> list[int]:
     """
     if not plan.streams:
         raise ArtifactError(
-            "the plan has no stream; a plan for a GPU has at least one stream on it"
+            "the plan has no stream; a plan for a GPU has at least one stream on a GPU"
         )
     return [_number(stream.device) for stream in plan.streams]
 
@@ -360,7 +361,7 @@ def _number(device: str) -> int:
     kind, _, number = device.partition(":")
     if kind != "cuda" or not number.isdigit():
         raise ArtifactError(
-            f"the plan has a stream on {device}; all must be on GPUs, such as `cuda:0`"
+            f"the plan has a stream on {device}; all its streams must be on GPUs, such as `cuda:0`"
         )
     return int(number)
 

@@ -33,7 +33,9 @@ def measure_interleaved(
         return {}
     clock = instances[0].clock
     if any(instance.clock is None for instance in instances) or clock is None:
-        raise InputError("modules on servers cannot be timed against others; use `benchmark`")
+        raise InputError(
+            "modules on servers cannot be timed against other modules; use `benchmark`"
+        )
     if any(instance.clock is not clock for instance in instances):
         raise InputError(
             "modules on the CPU and on a GPU cannot be timed against each other; use `benchmark`"

@@ -243,9 +243,9 @@ class RowRange:
             where += f" for each {self.dimensions[0]}"
         sizes = ", ".join(map(str, sorted({size[-1] for size in self.sizes})))
         raise CannotFillUpError(
-            f"input `{port.name}` is a mask, and a run of {array.shape[axis]} {name} is filled up: "
+            f"input `{port.name}` is a mask, and a run of {array.shape[axis]} {name} is padded: "
             f"the mask's numbers must then be from 0 to 1, and 1 {where}",
-            f". Give such a mask, or one of the sizes that are not filled up, {sizes}",
+            f". Give such a mask, or one of the sizes that need no padding, {sizes}",
         )
 
     def of_rows(

@@ -100,7 +100,7 @@ def _num_free(address: ServerAddress) -> int:
         return answer_within(_REQUEST_S, f"the tracker at {address.host}:{address.port}", ask)
     except ImportError as error:
         raise DeviceError(
-            f"running elsewhere needs TVM's RPC ({error}); install `tvm-interop[farm]`"
+            f"running a model on a server needs TVM's RPC ({error}); install `tvm-interop[farm]`"
         ) from error
     except (RuntimeError, OSError) as error:
         raise DeviceError(

@@ -251,7 +251,7 @@ class ShapedInstances:
         """Refuse to use the caller's memory if it has fewer rows than a run computes."""
         if self._range is not None and not self._is_full:
             raise InputError(
-                f"a run of {self._range.in_words(self._rows)} is filled up, so it cannot use your "
+                f"a run of {self._range.in_words(self._rows)} is padded, so it cannot use your "
                 "memory: give one of the numbers of rows that the model was compiled for, "
                 f"{self._range.sizes_in_words}, or use set_input and get_output, which copy"
             )

@@ -57,8 +57,8 @@ class RunCounts:
 
     def __str__(self) -> str:
         return (
-            f"{self.exact} exact and {self.filled_up} filled up, {self.filled_share:.1%} of the "
-            "rows were filled up"
+            f"runs without padding: {self.exact}, with padding: {self.filled_up} "
+            f"({self.filled_share:.1%} of all rows were padding)"
         )
 
 

@@ -40,10 +40,9 @@ The last share may be smaller.
 """
 
 LONG = 20_000_000
-"""A kernel with more operations than this is not tried on denormal and large numbers."""
+"""A kernel with more operations is not tried on denormal and large numbers, to save time."""
 _LONGEST = 100_000_000
-"""To save time, a kernel with more operations than this is tried only on the `ordinary` numbers of
-`edge_data`."""
+"""A kernel with more operations is tried only on the `ordinary` numbers of `edge_data`."""
 _ON_THE_EDGE = 0.02
 """If the kernel rounds floats to integers, this fraction of a result's elements may be wrong.
 

@@ -185,7 +185,7 @@ class _Growth:
 
 
 def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
-    """An estimate of the number of instructions of an expression, and the buffers that it reads.
+    """An estimate of an expression's number of instructions, and the buffers that it reads.
 
     The instructions that compute those buffers are not counted.
     """

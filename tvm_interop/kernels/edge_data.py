@@ -16,7 +16,7 @@ Kind: TypeAlias = Literal["special", "infinite", "denormal", "large", "ordinary"
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _POOL = 65_537
-"""Size of the pool of random numbers; a larger tensor repeats the pool.
+"""Size of the pool of random numbers for tensors; a larger tensor repeats the pool.
 
 The size is a prime, so that each row of a large tensor differs from the row before.
 """

@@ -72,8 +72,8 @@ class OpGraph:
         edges: pairs of the producer and the consumer of a tensor, either two ids or two names. An
             edge given twice counts twice.
         edge_bytes: for each edge, the number of bytes that the consumer reads from the producer. If
-            two edges stand for the same tensor, the second has 0 bytes. None if not known. The
-            latency of copies between GPUs depends on these bytes.
+            two edges stand for the same tensor, one of them has its bytes, and the other has 0.
+            None if not known. The latency of copies between GPUs depends on these bytes.
         layers: a description of each operator, from which the scheduler `gpg` learns. None if not
             known.
 

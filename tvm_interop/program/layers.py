@@ -53,7 +53,7 @@ class Layer:
     pooling: str = ""
 
     def features(self) -> list[float]:
-        """Return `LAYER_FEATURES` numbers: one-hot names, and logarithms of sizes.
+        """Return `LAYER_FEATURES` numbers: names as one-hot vectors, and logarithms of sizes.
 
         If the operator reads several tensors, their channels are added up, and the other sizes are
         the sizes of the first tensor.

@@ -151,7 +151,7 @@ class LibraryOp:
         return []
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the last part of a division by `cut` would be too small."""
+        """Whether the last part, if `cut` divides the operator, would be too small to be fast."""
         return False
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:

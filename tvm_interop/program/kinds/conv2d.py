@@ -52,7 +52,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def cuts_of_one(self) -> list[Cut] | None:
-        """Cut by whole blocks of the result's channels; with several groups, cut by groups."""
+        """Divide one image by whole blocks of result channels, or several groups by groups."""
         step = self.aligned_channels
         by_block = Cut(1, step)
         more = [Cut(0, step)] * self.has_bias + [by_block] * self.has_sum

@@ -135,8 +135,8 @@ def set_num_threads(threads: int, pin: bool) -> None:
 def take_over_parallel_loops(path: str) -> None:
     """Prepare the loaded library at `path` so that its kernels can run in shares.
 
-    A kernel's parallel loop consists of tasks. A share is one such task that runs as an operator of
-    its own.
+    A kernel's parallel loop consists of tasks. If a kernel runs in shares, each task is a share: it
+    runs as an operator of its own.
 
     Raises
     ------
@@ -260,7 +260,7 @@ def run_fenced(
 
     Parameters
     ----------
-    kernel: the kernel, a packed function of TVM.
+    kernel: the function to run, a TVM kernel as a packed function.
     inputs, outputs: NumPy arrays. The results are written to `outputs`. bfloat16 is passed as
         uint16.
     before_fence: whether tensors end right before a forbidden page. If not set, tensors begin right

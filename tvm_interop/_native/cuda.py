@@ -93,7 +93,7 @@ def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -
 
     Parameters
     ----------
-    devices: for each stream, the number of its GPU. Several streams may be on the same GPU.
+    devices: for each stream, the number of its GPU. Streams may share a GPU.
     urgent: for each stream, whether its work has high priority on the GPU. By default no stream is
         urgent.
 
@@ -411,8 +411,8 @@ def time_launches(executor: CudaExecutor, number: int) -> float:
 def profile(executor: CudaExecutor) -> list[OperatorTiming]:
     """Run every operator once, and return the times at which each operator ran.
 
-    If the executor has a graph on one GPU, the operators run in a graph that records the times too.
-    Without such a graph, the operators are launched one by one.
+    If the executor has a CUDA graph on one GPU, the operators run in a similar graph that also
+    records the times. Otherwise the operators are launched one by one.
     """
     with GATE:
         return gpu_timings(_function("profile")(executor))

@@ -18,8 +18,8 @@ def library_path() -> Path:
 
     The environment variable `TVM_INTEROP_LIBRARY` can name another build of the library, such as a
     sanitizer build. The named file must not belong to another user. Without the variable, the
-    library of the installed distribution is taken. In an editable install, the library is in
-    another folder than this file.
+    library of the installed distribution is taken. In an editable install, the library is not in
+    the folder of this file.
 
     Raises
     ------
@@ -84,7 +84,8 @@ def installed_file(name: str) -> Path:
 def tvm_ffi_path() -> Path | None:
     """Return the path of `libtvm_ffi.so`, which the native library needs; None if it is missing.
 
-    tvm-ffi is not imported, because it imports PyTorch if that is installed.
+    tvm-ffi itself is not imported, because its import also imports PyTorch, if PyTorch is
+    installed.
     """
     package = importlib.util.find_spec("tvm_ffi")
     if package is None or package.origin is None:

@@ -21,7 +21,7 @@ IosPricing: TypeAlias = Any
 ServedProgram: TypeAlias = Any
 ServingEngine: TypeAlias = Any
 CombinedServing: TypeAlias = Any
-"""The names above are types of native objects, which are opaque to Python."""
+"""The names above are the types of native objects, whose contents Python cannot see."""
 
 Ids: TypeAlias = Sequence[int]
 IdLists: TypeAlias = Sequence[Sequence[int]]

@@ -3,11 +3,10 @@
 The file is a tar file with these members:
 
 - `manifest.json`: versions, target, how the model was scheduled, a SHA-256 of each other member,
-  and where each weight begins;
-- `plan.json`, and `schedule.json`, the schedule that the plan was made from;
-- `kernels.so`, the compiled kernels;
-- `weights.bin`, one block of bytes with all weights (see `weights`);
-- `fallback.json`, a plan without kernel libraries, if `plan.json` needs a kernel library.
+and where each weight begins; - `plan.json`, and `schedule.json`, the schedule that the plan was
+made from; - `kernels.so`, the compiled kernels; - `weights.bin`, one block of bytes with all
+weights (see `weights`); - `fallback.json`, a plan without kernel libraries, if `plan.json` needs a
+kernel library.
 
 A model can be compiled for several shapes of its inputs. Each shape after the first has its own
 copy of all members but the weights, in `shapes/1/`, `shapes/2/`, ... All shapes share one block of
@@ -176,7 +175,7 @@ class Artifact:
 
     @property
     def cores(self) -> int:
-        """The number of cores that the model was compiled for, at the first of `input_shapes`."""
+        """The number of cores that the model was compiled for, at the first set of input shapes."""
         if self.native is not None:
             return self.native.num_threads(0)
         return sum(stream.threads for stream in self.plan.streams)

@@ -70,8 +70,8 @@ class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_known_right(self, op: Operator) -> bool:
         """Whether the library's kernel of `op` need not be checked again at the shapes of `op`.
 
-        This is so for an operator whose check takes long, if the same kernel was chosen and checked
-        at the shapes for which the choice was made. Short checks are repeated.
+        A check that takes long is not repeated if the same kernel was chosen and checked at the
+        shapes for which the choice was made. Short checks are always repeated.
         """
         chosen = self.chosen.get(op.name)
         if not self.are_checked or chosen is None or op.description is None or op.flops <= _LONG:

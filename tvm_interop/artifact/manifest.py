@@ -26,8 +26,8 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The schedule's latency, measured against sequential execution of the same kernels.
 
     The schedule and sequential execution ran in turns, in the same rounds. If the schedule was
-    faster in the process that compiled, several new processes ran both again, and the numbers come
-    from these processes (see `compiler.new_processes`).
+    faster in the process that compiled, several new processes ran the schedule and sequential
+    execution again. The numbers then come from the new processes (see `compiler.new_processes`).
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the outputs of a model that computes in bfloat16 are from the float32 outputs.
+    """How far the outputs of a model in bfloat16 are from those of the same model in float32.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """Reads an artifact's file in Python, to give access to its plan, schedule and weights.
 
-The native library has its own reader of artifacts, which `GraphModule` uses. It accepts the same
-files as this module.
+The native library has its own reader of artifacts, which `GraphModule` uses. That reader accepts
+the same files as this module.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KEPT = {
 }
 """The members that are read into memory, each with its largest allowed size in bytes."""
 _OF_A_SHAPE = ("manifest.json", "plan.json", "schedule.json", "fallback.json", "kernels.so")
-"""The members that are stored again for each input shape after the first, in a separate folder."""
+"""The members that each further set of input shapes has again, in a folder of its own."""
 _REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
 
 

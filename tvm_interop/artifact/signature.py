@@ -33,10 +33,10 @@ class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
 
     def signed(self) -> bytes:
-        """The bytes that are signed.
+        """The bytes that `sign` signs: the format's name and version, and the artifact's digest.
 
-        The bytes begin with the name of the format. So if the same key also signs data of another
-        format, the signature of that data is never valid for an artifact.
+        The signed bytes begin with the name of the format. So if the same key also signs data of
+        another format, the signature of that data is never valid for an artifact.
         """
         return f"{self.format} {self.version}\n{self.sha256}\n".encode()
 

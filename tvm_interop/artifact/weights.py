@@ -1,4 +1,4 @@
-"""Lays out the weights of an artifact in one block of bytes, and reads weights from such a block.
+"""Lays out the weights of an artifact in one block of bytes, and reads them from the block.
 
 Each weight begins at a multiple of `ALIGNMENT` bytes, as kernels require.
 """

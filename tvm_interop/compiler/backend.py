@@ -81,7 +81,7 @@ class Kernels:
     def only(self, names: Collection[str]) -> Kernels:
         """Return only the kernels whose names are in `names`.
 
-        Only these kernels are scheduled, which saves time.
+        Kernels that are not in `names` are not scheduled either, which saves time.
         """
         made = Kernels(
             _only(self._module, names),
@@ -108,7 +108,8 @@ class Kernels:
     def code(self) -> bytes:
         """The bytes of the compiled kernel library.
 
-        If an earlier compilation kept a library of the same kernels, its bytes are reused.
+        If an earlier compilation kept a library of the same kernels, the bytes of that library are
+        reused.
         """
         found = None if self._kept is None else kept_kernels(self._kept, self.hashes)
         if found is not None:
@@ -119,7 +120,7 @@ class Kernels:
         return code
 
     def build(self) -> None:
-        """Compile the kernels now instead of when they are first needed."""
+        """Compile the kernels now, not only when they are first needed."""
         _ = self.code
 
     def _built(self) -> bytes:
@@ -158,7 +159,7 @@ class Kernels:
 
     @cached_property
     def parallel(self) -> bool:
-        """Whether any kernel splits its work over a team of CPU threads."""
+        """Whether any kernel divides its work among several CPU threads."""
         return any(uses_parallel_loops(self.scheduled).values())
 
     @cached_property

@@ -35,7 +35,7 @@ def with_kernels(
 
     Parameters
     ----------
-    kernels: the kernels, which were chosen at other shapes.
+    kernels: the kernels that were chosen for other shapes of the model's inputs.
     program: the program, whose operators have TVM's kernels.
     providers: the names of the available providers, at least one of them a library.
     blocked: the layout of blocked tensors.

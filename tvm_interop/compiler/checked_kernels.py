@@ -294,7 +294,7 @@ class KernelChecker:
             _LOG.warning(_NOT_EVALUATED, name, defect)
         # NumPy's functions treat some numbers in their own way. So a kernel that differs from NumPy
         # is compared again, with an unoptimised build of the same kernel. The kernel is at fault
-        # only if it also differs from that build.
+        # only if it also differs from the unoptimised build.
         suspects = [name for name in faults if isinstance(reference[name], NumpyKernel)]
         again = [*suspects, *not_evaluated]
         if again:
@@ -346,7 +346,7 @@ class KernelChecker:
         return found
 
     def _built_plainly(self, written_out: tvm.IRModule, names: Collection[str]) -> bytes:
-        """Build the library again, with the kernels `names` as they were before any schedule."""
+        """Build the library again, with the kernels `names` as they were before scheduling."""
         module = written_out.clone()
         for var in list(module.functions):
             if var.name_hint in names:

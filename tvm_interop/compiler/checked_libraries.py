@@ -266,7 +266,7 @@ class LibraryChecker:
         return self._results.setdefault(kernel, ReferenceResults(self._room))
 
     def forget_results(self) -> None:
-        """Free the memory of all results that are known so far."""
+        """Forget all results of references that are known so far, to free their memory."""
         self._results.clear()
         self._room = Room()
 

@@ -178,7 +178,7 @@ class CpuBackend:
         if not self._options.fallback:
             lowered = lowered.with_choice(lambda _: program)
         program = replace(program, kernels=lowered.kernels.scheduled)
-        # Do not divide an operator both into parts and over a team of threads.
+        # By default, operators are not divided into parts if each kernel may use several threads.
         usual = lowered.streams if lowered.threads == 1 else 1
         divided = split_operators(program, positive("parts", self._options.parts, usual))
         return replace(lowered, program=divided)
@@ -288,7 +288,7 @@ class CpuBackend:
 
 
 def _blocked_layout(providers: Sequence[str], target: Any) -> Layout:
-    """The blocked layout (of 8 or 16 channels) that suits `target` and the first kernel library."""
+    """The blocked layout (8 or 16 channels) for `target` and the first library of `providers`."""
     wide_here, wide_there = (_WIDE in f for f in (host_features(), target_features(target)))
     if wide_here == wide_there:
         return blocked_layout(next(name for name in providers if name != TVM))

@@ -198,9 +198,9 @@ class CudaBackend:
     """Compiles for NVIDIA GPUs. Only measuring needs a GPU; compiling does not.
 
     If this machine has a GPU, each operator gets the kernel that is measured to be the fastest,
-    TVM's or a library's. By default these are all kernel libraries that this machine can load.
-    Without a GPU, kernels cannot be measured. Then TVM's kernels run the whole model by default. A
-    library that the option `providers` names runs every operator that it can run.
+    TVM's or a library's. By default the kernels of all libraries that this machine can load are
+    measured. Without a GPU, kernels cannot be measured. Then TVM's kernels run the whole model by
+    default. A library that the option `providers` names runs every operator that it can run.
 
     Attributes
     ----------

@@ -109,14 +109,15 @@ class Imported:
 
         A server may join requests of any number of rows, even fewer than the smallest compiled
         size. So the sizes 1 and 2 are compared too, if the model can be imported for them. A
-        program of `torch.export` must also have been exported for them.
+        program of `torch.export` must also have been exported for these sizes.
 
         Parameters
         ----------
         shapes: the shapes of the inputs by batch size.
         """
         if not may_be_onnx(self._model):
-            # In other forms of models, it is not visible which numbers are computed from sizes.
+            # Only ONNX models show which numbers are computed from sizes, so other models are not
+            # checked.
             return None
         for size, given in shapes.items():
             if (size,) not in self._seen:

@@ -87,7 +87,7 @@ class KeptChoice:
             choice = msgspec.json.decode(data, type=Choice)
             return Schedule.from_json(choice.schedule), choice.speed_check
         except (msgspec.DecodeError, ScheduleError):
-            return None  # A package of another version wrote the entry.
+            return None  # An entry that a package of another version wrote may not be readable.
 
     def write(self, schedule: Schedule, speed_check: SpeedCheck | None) -> None:
         """Keep the schedule and its speed check."""

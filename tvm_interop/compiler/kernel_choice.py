@@ -38,10 +38,10 @@ def choose_kernels(
 
     Plain tensors are row-major. Three things are measured: each operator on plain tensors, with
     TVM's kernel and with each library's kernel; each library's kernel on blocked tensors; and the
-    time to change each tensor from one layout to the other. If a library's kernel works with one
-    layout and a tensor has the other, the library reorders the tensor within the kernel. A minimum
-    cut finds the layouts for which the sum of the latencies of all operators is the least (see
-    `cheapest_labels`).
+    time to change each tensor from plain to blocked or back. If a library's kernel works with one
+    of the two layouts and a tensor has the other, the library reorders the tensor within the
+    kernel. A minimum cut finds the layouts for which the sum of the latencies of all operators is
+    the least (see `cheapest_labels`).
 
     Ties between layouts go to plain tensors. TVM's kernel is chosen only if it is clearly faster
     than the library's, because a library's kernel can be divided into more parts and can take
@@ -89,7 +89,8 @@ def choose_in_time(
     Parameters
     ----------
     providers: as in `choose_kernels`, at least one of them a library.
-    latency_of: as in `choose_kernels`. Its models raise `OutOfTimeError` when `budget` is spent.
+    latency_of: as in `choose_kernels`, but its latency models raise `OutOfTimeError` when `budget`
+        is spent.
     budget: the time for the choice. It also records the operators that were not measured.
     blocked: the layout of blocked tensors.
     """

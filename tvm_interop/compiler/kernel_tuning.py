@@ -1,7 +1,7 @@
 """Searches for faster loops for the TVM kernels of a model with MetaSchedule, and keeps each trial.
 
-Candidates are built and run in this process, one at a time. Each runs on one thread, as kernels do
-when a model's operators run side by side.
+Candidate kernels are built and run in this process, one at a time. Each candidate runs on one
+thread, as kernels do when a model's operators run side by side.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from .compilation import Compilation
 
 _LOG = logging.getLogger("tvm_interop.metaschedule")
 _ROUND = 8
-"""The number of trials in a round. After a round, the cost model learns from its trials, and the
-search may go on with another kernel."""
+"""The number of trials in a round. After a round, the cost model learns from the round's trials,
+and the search may go on with another kernel."""
 _TRIALS_A_KERNEL = 64
 """The default number of trials for each kernel."""
 _POPULATION = 64
@@ -156,7 +156,7 @@ class KernelTuning:
 
     @property
     def trials(self) -> int:
-        """The number of trials of the model's kernels so far, including earlier calls."""
+        """The number of trials of the model's kernels so far, including trials of earlier calls."""
         return sum(kernel.trials for kernel in self._kernels)
 
     @property

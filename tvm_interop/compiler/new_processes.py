@@ -1,12 +1,12 @@
 """Confirms that a schedule is faster than sequential execution, in several new processes.
 
 The process that compiles differs from the processes that run the artifact later: its memory holds
-other data, and its kernels are loaded in another way. Also, two instances of one artifact may
-differ by several percent, only because their tensors lie at other addresses. So a schedule that
-seemed faster when it was chosen must be faster in the mean over several new processes. Each of
-these processes loads artifacts from files, as a user's process does. The new processes decide
-whether the artifact runs the schedule. The earlier measurements only choose the schedule that is
-tested, and leave out schedules that gain nothing.
+other data, and its kernels are loaded in another way. Also, the times of two instances of one
+artifact may differ by several percent, only because their tensors lie at different addresses. So a
+schedule that seemed faster when it was chosen must be faster in the mean over several new
+processes. Each of these processes loads artifacts from files, as a user's process does. The new
+processes decide whether the artifact runs the schedule. The earlier measurements only choose the
+schedule that is tested, and leave out schedules that gain nothing.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _LARGEST_BYTES = 2**30
 the weights to two files and to read both files in each process.
 """
 _TESTS = {6: 0.02, 12: 0.015, 20: 0.015}
-"""Tests decide after these numbers of processes whether the schedule is faster. The values are the
-tests' significance levels. Their sum is 5%, the level of all tests together.
+"""The numbers of processes after which a test decides whether the schedule is faster, each with the
+significance level of its test. The levels add up to 5%, the level of all tests together.
 """
 _FEWEST = 4
 _GIVE_UP_LEVEL = 0.1
@@ -263,8 +263,8 @@ def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
     """Let new processes time the artifacts, one after the other. Yield each process's measurements.
 
     A process may take longer to start than to run. So several processes start at once: one for each
-    core, up to `_FEWEST`. All of them have started before the first of them runs. While one process
-    runs, the others wait and use no core.
+    core, up to `_FEWEST`. The first process begins to measure only when all have started. While one
+    process measures, the others wait and use no core.
     """
     seeds = itertools.count()
     together = min(num_threads(), _FEWEST)

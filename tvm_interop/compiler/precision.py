@@ -49,7 +49,7 @@ def measured_precision(
     Raises
     ------
     InputError
-        An input is missing, unknown, or of another shape or type.
+        An array is missing, is for an unknown input, or does not have its input's shape and type.
     """
     options = replace(
         compilation.options, precision="f32", keep_f32=(), tuning_records=None, time_budget=None

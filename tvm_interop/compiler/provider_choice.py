@@ -102,8 +102,8 @@ def fastest_plain(
         times_us = theirs.stages([[[i]] for i in rivals]).tolist()
         near = ours.near(rivals, [_CLOSE * us for us in times_us])
         if _measured_again(theirs, ours, dict(zip(rivals, times_us, strict=True)), near):
-            # Make both programs' latency models again, so that they use all measurements in the
-            # database. The next compilation of the model will use these measurements, too.
+            # Make the latency models of both programs again, so that they use all measurements in
+            # the database. The next compilation of the model will use these measurements, too.
             theirs, ours = latency_of(given), latency_of(chosen)
         theirs_us = dict(zip(candidates, theirs.stages([[[i]] for i in candidates]), strict=True))
         bars_us = {
@@ -128,7 +128,8 @@ def plain_in_time(
     Parameters
     ----------
     providers: as in `fastest_plain`.
-    latency_of: as in `fastest_plain`. Its models raise `OutOfTimeError` when `budget` is spent.
+    latency_of: as in `fastest_plain`, but its latency models raise `OutOfTimeError` when `budget`
+        is spent.
     budget: the time for the choice. It also records the operators that were not measured.
     """
     if budget.measures_nothing:
@@ -175,7 +176,8 @@ def fastest_known(
     Parameters
     ----------
     providers, margin: as in `fastest_plain`.
-    latency_of: as in `fastest_plain`. Its models raise `OutOfTimeError` for unknown latencies.
+    latency_of: as in `fastest_plain`, but its latency models raise `OutOfTimeError` for unknown
+        latencies.
     budget: records how many operators were not measured.
     """
     chosen = program
@@ -252,14 +254,14 @@ def _measured_again(
     theirs_us: Mapping[int, float],
     near: Sequence[int],
 ) -> bool:
-    """Measure again the operators whose two kernels take about the same time.
+    """Measure again the operators whose library kernel takes about as long as the present kernel.
 
     Operators with small latencies are not measured again.
 
     Parameters
     ----------
-    theirs, ours: the latency models of two programs: one with the library's kernels, and one with
-        the kernels chosen so far.
+    theirs, ours: latency models: of the program with the library's kernels (`theirs`), and of the
+        program with the kernels chosen so far (`ours`).
     theirs_us: the latency in `theirs`, in microseconds, of each operator that has a kernel in both
         programs.
     near: the operators among `theirs_us` whose kernel in `ours` is not far slower than their kernel

@@ -183,7 +183,7 @@ class _Pair:
             independent_rows(self._programs(number, wanted, other), self._chosen.axes[number])
 
     def _masks(self, number: int) -> Masks:
-        """Prove that positions may be filled up (padded), for many rows and for a single row."""
+        """Prove that positions of a sequence may be padded, for many rows and for a single row."""
         of_rows, lengths = 1 - number, [*self._chosen.sizes[number], *self._chosen.filled(number)]
         most = self._chosen.sizes[of_rows][-1]
         each = [
@@ -257,9 +257,9 @@ def _programs(
     """Return the model lowered for several sizes, by size, and the axis of the dimension in each
     input.
 
-    The sizes above 1 in `shapes` are used. If there is only one such size, a second size is added.
-    If there is no such size, the result has no program: a single row is never filled up (padded),
-    so nothing needs to be proven about it.
+    The sizes above 1 in `shapes` are used. If only one size is above 1, a second size is added. If
+    all sizes are 1, the result has no program: a single row is never padded, so nothing needs to be
+    proven about it.
 
     Parameters
     ----------

@@ -74,8 +74,8 @@ class RowRange(NamedTuple):
     def filled(self, number: int) -> list[int]:
         """The two smallest sizes in a dimension's range for which the model is not compiled.
 
-        The inputs of a run of such a size are padded. The list is shorter if there are fewer than
-        two such sizes.
+        The inputs of a run at such a size are padded. The list is shorter if there are fewer than
+        two sizes to list.
         """
         sizes = self.sizes[number]
         between = (s for s in range(sizes[0] + 1, sizes[-1]) if s not in sizes)

@@ -75,7 +75,7 @@ class TimeBudget(Budget):
     def share(self, part: float) -> TimeBudget:
         """Make a budget of a fraction `part`, above 0 and up to 1, of the time that is left.
 
-        Both budgets use the same list `not_tried`.
+        The new budget and this budget have one common list `not_tried`.
         """
         return TimeBudget(self.left_s() * part, self.not_tried)
 

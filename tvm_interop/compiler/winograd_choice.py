@@ -23,9 +23,9 @@ _FASTER = 0.9
 _BYTES_PER_US = 12e3
 """The speed at which memory is assumed to deliver weights to one core: 12 GB/s.
 
-Winograd's algorithm reads four times as many weights as other kernels. A kernel that is measured
-alone finds its weights in the caches. In a network, other operators replace the weights in the
-caches before the kernel runs again.
+The time to read the additional weights is added to the measured time. Winograd's algorithm reads
+four times as many weights as other kernels. A kernel that is measured alone finds its weights in
+the caches, but in a network other operators drive them out before the kernel runs again.
 """
 
 
@@ -68,7 +68,7 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
 def by_winograd(program: Program, names: Collection[str]) -> Program:
     """Use Winograd's algorithm for the convolutions with the given names, if it suits them.
 
-    Nothing is measured. Names of other operators have no effect.
+    Nothing is measured. Names of operators that are not convolutions have no effect.
     """
     candidates = _candidates(program).items()
     named = {i: kind for i, kind in candidates if program.operators[i].name in names}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _DLPACK_UINT, _DLPACK_BFLOAT = 1, 4
-"""DLPack's codes of unsigned integers and of bfloat16."""
+"""DLPack's codes for the types unsigned integer and bfloat16."""
 
 
 class HostTensor(np.ndarray):

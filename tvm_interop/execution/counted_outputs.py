@@ -48,8 +48,8 @@ class CountedOutputs:
 
         A plan returns a computed size as one more output.
 
-        Only instances that Python code makes need these positions. For models that the native
-        library has loaded, this library knows the sizes.
+        Only instances that Python code makes need the positions of computed sizes. The native
+        library itself knows the sizes for the models that it has loaded.
         """
         return {each.output: each.count for each in self._artifact.manifest.counted}
 

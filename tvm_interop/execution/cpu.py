@@ -105,7 +105,7 @@ class Instance:
         _runtime.run(self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`, but never into memory that a caller owns.
+        """Copy `array` into the plan's value `value`, but never into memory that a caller owns.
 
         If the value is bound to a caller's memory, it gets new memory first.
         """

@@ -149,7 +149,7 @@ class CudaInstance:
         return DeviceTensor(self.tensors[value], self.streams)
 
     def copy_to(self, value: int, tensor: Any) -> None:
-        """Copy value number `value` to a tensor of the caller on the same GPU.
+        """Copy the plan's value with the number `value` to a tensor of the caller on the same GPU.
 
         Returns when the copy is done. The copy waits for unfinished work of the tensor's library,
         if the tensor's DLPack methods let another stream wait for that work.
@@ -171,7 +171,7 @@ class CudaInstance:
         _cuda.copy_on_device(self.streams, source, [target])
 
     def write(self, value: int, array: Any) -> None:
-        """Copy `array` into value number `value`, on every GPU that reads this value.
+        """Copy `array` into the plan's value number `value`, on every GPU that reads this value.
 
         Parameters
         ----------

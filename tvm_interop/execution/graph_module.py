@@ -33,8 +33,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     """A loaded model, ready to run.
 
     Only one thread at a time may run a module; load a second module to run two at once. Inputs keep
-    their values between runs. Outputs are copied, so a later run does not change them. `Session`
-    offers the same under the method names of onnxruntime.
+    their values between runs. Outputs are copied, so a later run does not change them. The class
+    `Session` also runs models, and has the method names of onnxruntime.
 
     Examples
     --------
@@ -141,9 +141,9 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def set_input_zero_copy(self, key: str | int, value: Any) -> None:
         """From now on, read an input from the memory of `value`, without a copy.
 
-        The module uses this memory until the input is set again. You may change its contents
-        between runs, but not during a run. The module never writes to this memory: if the input is
-        set later, the input gets its own memory again.
+        The module uses the memory of `value` until the input is set again. You may change its
+        contents between runs, but not during a run. The module never writes to this memory: if the
+        input is set later, the input gets its own memory again.
 
         Parameters
         ----------
@@ -275,8 +275,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def start(self, /, *arrays: Any, **inputs: Any) -> None:
         """Start a run and do not wait for the GPU; on other devices, do the same as `run`.
 
-        Later runs, and all calls that set inputs or get outputs, come after this run. If another
-        library reads an output of `get_output_zero_copy`, it waits for this run too. If the GPU
+        Later runs, and all calls that set inputs or get outputs, come after the started run. A
+        library that reads an output of `get_output_zero_copy` waits for the run too. If the GPU
         fails, a later call raises the error.
 
         Raises
@@ -386,8 +386,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def set_output_zero_copy(self, key: str | int, value: Any = None) -> np.ndarray:
         """From now on, write an output into the memory of `value`, without a copy.
 
-        Each run writes to this memory until other memory is set. If `set_input_zero_copy` binds the
-        same memory to an input, a state passes from run to run without a copy.
+        Each run writes to the memory of `value` until other memory is set. If `set_input_zero_copy`
+        binds the same memory to an input, a state passes from run to run without a copy.
 
         Parameters
         ----------

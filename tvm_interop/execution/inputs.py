@@ -18,8 +18,8 @@ _CPU = 1
 def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
     """Return `value` in a form that `instance.write` takes for the input `expected`.
 
-    If `value` is a tensor on a device of the instance's kind, such as a PyTorch tensor on a GPU, it
-    is returned unchanged. Anything else is returned as an array.
+    A tensor on a device of the instance's kind, such as a PyTorch tensor on a GPU, is returned
+    unchanged. Any other `value` is returned as an array.
 
     Raises
     ------

@@ -113,7 +113,7 @@ def cpu_kernels(
 
     Parameters
     ----------
-    is_constant: whether a value holds the same numbers in every run.
+    is_constant: whether a value, given its index, holds the same numbers in every run.
     """
 
     def prepare(

@@ -57,7 +57,7 @@ class NativeInstance:
         self.inputs = self._model.inputs[shape]
         self.outputs = self._model.outputs[shape]
         self._arrays: dict[int, np.ndarray] = {}
-        # Keeps arrays of the caller that are bound to inputs or outputs alive.
+        # Keeps alive the caller's arrays that are bound to inputs or outputs.
         self._bound: dict[int, np.ndarray] = {}
         self._timed: Any = None
         self._ran_elsewhere = False  # Whether the latest run was a `run_on`.
@@ -131,7 +131,7 @@ class NativeInstance:
     def size_of(self, position: int) -> int:
         """Return the size that the latest run computed for the output at `position`.
 
-        The model computes this size because it depends on values, such as the number of nonzero
+        The output must have a size that depends on computed values, such as a list of nonzero
         elements.
         """
         return int(self._native.sizes[position])

@@ -98,7 +98,7 @@ class Shapes:
     def changeable(self, instance: PlanInstance, shape: int) -> ChangeableInstance:
         """Return an instance with the same inputs as `instance`, whose weights can be replaced.
 
-        This is `instance` itself, unless its weights are fixed.
+        The result is `instance` itself, unless its weights are fixed.
 
         If memory of the caller was bound to `instance`, a new instance uses this memory too.
         """

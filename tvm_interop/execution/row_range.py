@@ -150,7 +150,7 @@ class RowRange:
         Raises
         ------
         InputError
-            An input has such a shape; the message names the input.
+            An input's shape fits no number of rows; the message names the input.
         """
         for i, shape in shapes.items():
             port = self._first[False][i]

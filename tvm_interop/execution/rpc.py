@@ -77,7 +77,7 @@ class RemoteInstance:
         self._program.call("runtime.run", self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`.
+        """Copy `array` into the plan's value with the number `value`.
 
         Raises
         ------

@@ -114,8 +114,8 @@ class ShapedInstances:
         Raises
         ------
         InputError
-            No plan is for these shapes, or the plan for them has another shape for an input that
-            is not in `sizes`.
+            There is no plan for these shapes. Or an input that is not in `sizes` would change its
+            shape.
         """
         shape, rows = self._fitting(sizes)
         if (shape, rows) == (self._shape, self._rows):

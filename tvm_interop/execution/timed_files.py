@@ -1,8 +1,8 @@
 """Times artifacts against each other, in a process that does nothing else.
 
-`compiler.new_processes` starts such processes. They import neither TVM nor a scheduler, so they run
-an artifact like a user's process. They do not use `measure_interleaved`, because it needs tvm-ffi,
-whose import takes longer than all measurements.
+`compiler.new_processes` starts processes that run this module. They import neither TVM nor a
+scheduler, so they run an artifact like a user's process. The module does not use
+`measure_interleaved`, because that needs tvm-ffi, whose import takes longer than all measurements.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ def set_workspace_limit(nbytes: int) -> None:
 
     Each stream of a module on a GPU has one workspace, which its kernels of cuDNN and cuBLASLt
     share. Its size is the largest that any of these kernels needs. So a module uses at most
-    `nbytes` bytes for each of its streams, and frees them when it is closed. Algorithms that need
-    more are left out, and slower algorithms run instead. A model whose operator has no algorithm
-    within the limit is refused when it is loaded.
+    `nbytes` bytes of workspace for each of its streams, and frees this memory when the module is
+    closed. Algorithms that need more are left out, and slower algorithms run instead. A model whose
+    operator has no algorithm within the limit is refused when it is loaded.
 
     The limit is 64 MiB by default. Under another limit, a library may choose an algorithm whose
     results differ in the last bits.

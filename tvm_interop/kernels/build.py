@@ -125,7 +125,7 @@ def _compiled(
         for i in range(0, len(some), _TOGETHER)
     ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
-    built: list[int] = []  # The numbers of kernels in the files that are written so far.
+    built: list[int] = []  # For each file that is written so far, its number of kernels.
     # With TVM's pass instruments, such as its timing of passes, one thread compiles all kernels,
     # because the instruments do not work on several threads.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))

@@ -328,7 +328,7 @@ def traits_of(function: tirx.PrimFunc) -> Traits:
     traits = Traits(operations_of(function))
     has_blocks = isinstance(function.body, s_tir.SBlockRealize)
     traits.is_made_by_hand = not has_blocks or SCHEDULED in (function.attrs or {})
-    # The kernel may use any integer input as an index, and 0 is always a valid index.
+    # A hand-written kernel may use any integer input as an index. Only 0 is always a valid index.
     if traits.is_made_by_hand:
         traits.below = 1
 

@@ -51,7 +51,7 @@ multiplying. One thread reads this number of elements from memory in ten to twen
 """
 
 _TILES_TO_SHARE = 4
-"""With this number of tiles or groups, there is enough work for several threads."""
+"""The least number of tiles, or of groups, that is enough work to divide between threads."""
 
 
 def contraction_nest(
@@ -278,8 +278,8 @@ class _Nest:
         """One loop over the tiles of all groups of all images.
 
         The loop can be divided between threads, or between shares of the kernel. The last tile of
-        each group may be smaller. The loop goes from group to group, so each share gets about the
-        same number of small tiles.
+        each group may be smaller. The loop goes from group to group, so each thread or share gets
+        about as many small tiles.
         """
         first, *rest = parts
         tiles = sum(part[1] for part in parts)

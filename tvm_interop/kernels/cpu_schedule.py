@@ -128,7 +128,7 @@ def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
 
 
 def _with_body(func: tirx.PrimFunc, body: tirx.Stmt, scratch: list[Any]) -> tirx.PrimFunc:
-    """The kernel `func` with another body, around which the buffers `scratch` are allocated."""
+    """The kernel `func` with the body `body`, around which the buffers `scratch` are allocated."""
     block = s_tir.SBlock([], [], [], "root", body, alloc_buffers=scratch)
     realize = s_tir.SBlockRealize([], True, block)
     return tirx.PrimFunc(func.params, realize, func.ret_type, func.attrs)
@@ -187,7 +187,7 @@ class _Growth:
 def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
     """An estimate of an expression's number of instructions, and the buffers that it reads.
 
-    The instructions that compute those buffers are not counted.
+    The instructions that compute the contents of these buffers are not counted.
     """
     sizes: list[int] = [1]
     reads: list[Any] = []
@@ -265,9 +265,9 @@ def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
     """The number of innermost loops that go through memory in order, so that they can be fused into
     one loop.
 
-    In each tensor that is read or written, the axes of these loops must be the last indices, and
-    must cover the last dimensions completely. A tensor that none of these axes indexes, such as a
-    tensor with one number per channel, is allowed too.
+    In each tensor that is read or written, the axes of the fused loops must be the last indices,
+    and must cover the last dimensions completely. A tensor that does not depend on the fused axes,
+    such as a tensor with one number per channel, is allowed too.
     """
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     found = schedule.get(block)

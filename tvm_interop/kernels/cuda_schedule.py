@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 
 
 _BLOCK_THREADS = 128
-"""The number of threads in a thread block under our rule. With small blocks, more multiprocessors
-of the GPU get work."""
+"""The number of threads in a thread block that `short_sums` uses. With small blocks, more
+multiprocessors of the GPU get work."""
 _LONGEST_SUM = 64
 """The largest number of terms that one thread adds up alone.
 

@@ -1,7 +1,7 @@
 """Loops for products of a matrix and a vector whose terms lie one after another in memory.
 
-An example of such a product is the attention of one position: each score is the dot product of a
-key and the query.
+One example is attention for a single query: the keys form the matrix, and each score is the dot
+product of a key and the query.
 """
 
 from __future__ import annotations

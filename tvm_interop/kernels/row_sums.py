@@ -98,8 +98,8 @@ def _lanes(length: int, width: int) -> tuple[int, int] | None:
 def _axes_in_row(block: tirx.SBlock) -> int:
     """The number of last axes that are summed over and are contiguous in each tensor of the sum.
 
-    The result is zero in three cases: a tensor is read in another order, the block is not a sum of
-    one value, or another axis follows a summed axis.
+    The result is zero in three cases: a tensor is not read in the order of the axes, the block is
+    not a sum of one value, or an axis that is not summed over follows a summed axis.
     """
     if not isinstance(block.body, tirx.BufferStore) or not isinstance(block.body.value, tirx.Add):
         return 0

@@ -129,7 +129,7 @@ class TuningRecords:
         Raises
         ------
         InputError
-            There is no trial of any of these kernels.
+            The folder has no trial of any kernel in `kernels`.
         """
         if not self._trials:
             raise self._empty()

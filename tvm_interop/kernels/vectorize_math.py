@@ -88,7 +88,7 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with(block: Any, body: Any, buffers: list[Any]) -> Any:
-    """A copy of `block` with another body, and with `buffers` allocated in it."""
+    """A copy of `block` with the body `body`, in which `buffers` are allocated."""
     return s_tir.SBlock(
         block.iter_vars,
         block.reads,

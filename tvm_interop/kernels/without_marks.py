@@ -21,7 +21,7 @@ from tvm.tirx.transform import prim_func_pass
 
 @prim_func_pass(opt_level=0, name="WithoutMarks")
 class WithoutMarks:
-    """Remove the attributes of one key from kernels."""
+    """Remove all attributes with a given key from kernels."""
 
     def __init__(self, key: str) -> None:
         self.key = key

@@ -55,8 +55,8 @@ class Layer:
     def features(self) -> list[float]:
         """Return `LAYER_FEATURES` numbers: names as one-hot vectors, and logarithms of sizes.
 
-        If the operator reads several tensors, their channels are added up, and the other sizes are
-        the sizes of the first tensor.
+        If the operator reads several tensors, the features hold the sum of their channels, and all
+        other sizes of the first tensor.
         """
         images, channels, *pixels = _sizes(self.read[0] if self.read else ())
         channels += sum(_sizes(shape)[1] for shape in self.read[1:])

@@ -23,8 +23,9 @@ _NOTHING = Ending()
 class LibraryOp:
     """The description of an operator of one kind, independent of any model and any kernel.
 
-    Each kind is a `DescribedOp` in `kinds/`, registered with `kind`. Kinds differ only in the
-    results of this class's methods. No other code asks which kind an operator is of.
+    Each kind of operator is a subclass of `DescribedOp` in `kinds/`, registered with `kind`. Kinds
+    differ only in the results of this class's methods. Code elsewhere never asks which kind an
+    operator is of.
     """
 
     __slots__ = ()
@@ -167,17 +168,19 @@ class LibraryOp:
     # The methods below write and read the operator's fields.
 
     def fields(self) -> dict[str, Any]:
-        """The fields by name, as in artifacts and in the native code; no field is nested.
+        """The fields and their values, by the names that artifacts and the native code use.
 
-        Fields that only other kinds have are included with their defaults.
+        No field is nested.
+
+        Fields that this kind does not have are included with their defaults.
         """
         kind: Any = type(self)
         own = {name: _at(self, path) for name, path in _paths(kind).items()}
         return {"op": self.op, **dict.fromkeys(("shapes", "layouts")), **_DEFAULTS, **own}
 
     def with_fields(self, **changes: Any) -> LibraryOp:
-        """A copy of the operator with some fields changed. They are named as in the method
-        `fields`.
+        """A copy of the operator with some fields changed. The fields have the same names as in the
+        method `fields`.
         """
         return library_op(**self.fields() | changes)
 

@@ -61,7 +61,7 @@ def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[in
     axes = axes_of_ranges(shapes, sizes)
     known = {axis: number for number, axis in enumerate(axes) if axis is not None}
     if len(known) < len(axes) - axes.count(None):
-        return False  # The rows of two ranges of sizes lie along the same axis.
+        return False  # Two ranges of sizes make the tensor grow along the same axis.
 
     def expected(each: Sequence[int]) -> list[int]:
         return [

@@ -39,10 +39,11 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def product_sizes(self) -> tuple[int, int, int]:
-        """One matrix product for each group. It has a row for each pixel of the result, and a
-        column for each channel.
+        """One matrix product for each group, with a row for each pixel of the result, and a column
+        for each channel.
 
-        To compute a convolution by matrix products in this way is called "implicit GEMM" by cuDNN.
+        cuDNN's documentation calls a convolution that is computed by matrix products an "implicit
+        GEMM".
         """
         images, channels, *pixels = self.shapes[-1]
         return self.groups, images * prod(pixels), channels // self.groups
@@ -96,8 +97,8 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return most_products(self, read=0 if shares_weight else prod(self.shapes[1]))
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the last part of a division by `cut` would have too few channels for a vector
-        kernel.
+        """Whether the last part, if `cut` divides the convolution, has too few channels for
+        vectors.
 
         oneDNN has no vector kernel for a depthwise convolution in bfloat16 with fewer channels than
         a block. Without a vector kernel, a convolution of 8 channels of 56x56 took 3.3 ms.

@@ -33,8 +33,7 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
     def has_shares(self) -> bool:
         """Whether the product is divided into shares, each of which computes some columns.
 
-        This is so if there are several rows. A product of a single row is divided into parts
-        instead.
+        A product of several rows is divided into shares, and a product of a single row into parts.
         """
         return self.rows > 1
 

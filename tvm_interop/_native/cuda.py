@@ -120,7 +120,7 @@ def stream_devices(streams: CudaStreams) -> list[int]:
 def out_of_reach(streams: CudaStreams) -> list[tuple[int, int]]:
     """Return the pairs of GPUs of which the first cannot access the memory of the second.
 
-    Only GPUs on which `streams` has a stream are considered.
+    GPUs on which none of the streams runs are left out.
     """
     return [(int(device), int(peer)) for device, peer in _function("out_of_reach")(streams)]
 
@@ -147,7 +147,7 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
 def fill_with_zeros(streams: CudaStreams, memory: CudaMemory) -> None:
     """Fill a block with zeros. Later runs and copies on `streams` begin after the block is filled.
 
-    One of the streams must be on the block's GPU.
+    At least one stream of `streams` must be on the block's GPU.
     """
     _function("fill_with_zeros")(streams, memory)
 
@@ -204,7 +204,7 @@ def stage(staging: CudaStaging, port: int, host: Any) -> None:
 
     The function returns when `host` may be changed.
 
-    The copy happens after the runs that are already launched, and before later runs.
+    The GPU copies the data after the runs that are already launched, and before later runs.
     """
     _function("stage")(staging, port, host)
 
@@ -212,7 +212,7 @@ def stage(staging: CudaStaging, port: int, host: Any) -> None:
 def fetch(staging: CudaStaging, port: int) -> None:
     """Begin to copy an input or output (a port) to pinned memory.
 
-    The copy begins after the runs that are already launched.
+    The copying begins after the runs that are already launched.
     """
     _function("fetch")(staging, port)
 

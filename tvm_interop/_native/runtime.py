@@ -1,7 +1,7 @@
 """Loads and runs models through the C interface of the native library, `tvm_interop/runtime.h`.
 
-The functions are called by ctypes. Neither TVM nor tvm-ffi is imported. The imports would take
-several times as long as loading a model.
+This module calls the library's functions by ctypes. It imports neither TVM nor tvm-ffi, because
+their imports would take several times as long as loading a model.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class NativeModelInstance:
 
     @property
     def address(self) -> int:
-        """The address of the `tvi_instance`."""
+        """The address of the instance: a pointer to a `tvi_instance` of the C interface."""
         assert self._handle.value is not None
         return self._handle.value
 

@@ -21,8 +21,8 @@ from ..errors import DeviceError
 def load_tvm_runtime() -> None:
     """Load `libtvm_runtime.so` as TVM itself does, unless TVM is already imported.
 
-    Compiled kernels get memory and global functions from this library. If TVM is imported later, it
-    uses the loaded library.
+    Compiled kernels get memory and global functions from `libtvm_runtime.so`. If TVM is imported
+    later, it uses the library that is loaded already.
 
     Raises
     ------

@@ -8,10 +8,10 @@ made from; - `kernels.so`, the compiled kernels; - `weights.bin`, one block of b
 weights (see `weights`); - `fallback.json`, a plan without kernel libraries, if `plan.json` needs a
 kernel library.
 
-A model can be compiled for several shapes of its inputs. Each shape after the first has its own
-copy of all members but the weights, in `shapes/1/`, `shapes/2/`, ... All shapes share one block of
-weights. A file for one shape has version 2. A file for several shapes has version 3. It has version
-4 if the shapes are batch sizes, and version 5 if they cover ranges of sizes. A file has version 6
+A model can be compiled for several sets of input shapes. Each set after the first has its own copy
+of all members but the weights, in `shapes/1/`, `shapes/2/`, ... All sets share one block of
+weights. A file for one set has version 2, and a file for several sets has version 3. It has version
+4 if the sets are for batch sizes, and version 5 if they cover ranges of sizes. A file has version 6
 if the size of an output depends on values that the model computes. Files of version 1 have
 `weights.npz` in place of `weights.bin`.
 
@@ -334,8 +334,9 @@ def load(
     example because the model is for a GPU, Python reads the file. `plan`, `schedule` and the other
     fields are read when they are used.
 
-    Weights stay in the file, and are read into memory when they are used. Do not overwrite a file
-    in place while it is in use. `save` and `compile` never overwrite a file in place.
+    Weights stay in the file, and are read into memory when they are used. So do not overwrite the
+    file in place while its artifact is in use. `save` and `compile` never overwrite a file in
+    place.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ class GpuDemand:
     nbytes: bytes that the operator reads and writes.
     demand: the share of a multiprocessor that one block takes. It is the largest of the block's
         shares of the threads, the registers and the shared memory. If the operator has several
-        launches, the launch with the largest share is meant.
+        launches, `demand` is the largest share of all launches.
     resident: the number of blocks that a multiprocessor holds at once, for the launch with the
         largest `demand`.
     limited_by: the resource that limits the number of resident blocks (see `Residency`).

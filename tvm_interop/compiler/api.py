@@ -215,7 +215,7 @@ def compile(
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
     """Yield each entry of `each`, paired with options whose time budget is for this entry alone.
 
-    The budget is an equal fraction of the compilation time that is left for the remaining entries.
+    Each entry gets an equal fraction of the compilation time that is left.
     """
     budget = options.budget
     for i, shapes in enumerate(each):

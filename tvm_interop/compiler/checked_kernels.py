@@ -87,7 +87,7 @@ class KernelChecker:
     ) -> CheckedKernels:
         """Check the kernels, and return the library for the artifact.
 
-        The result also counts the library kernels that `libraries` has checked.
+        The returned `CheckedKernels` also counts the library kernels that `libraries` has checked.
 
         Parameters
         ----------

@@ -53,8 +53,9 @@ class FencedLibraryKernel:
     """A library's kernel, wrapped so that it runs on row-major tensors with guard pages around
     them.
 
-    Tensors are converted to the layouts that the kernel works in, and back. Guard pages may not be
-    accessed, so they show whether the kernel accesses memory outside of its tensors.
+    Tensors are converted to the layouts that the kernel works in, and results back to row-major.
+    Any access to a guard page is an error, so guard pages show whether the kernel accesses memory
+    outside of its tensors.
 
     Attributes
     ----------

@@ -278,7 +278,7 @@ class Compilation:
     def farm_latency(self, address: ServerAddress, **options: Any) -> MeasuredLatency:
         """Make the latency model that measures stages on remote machines, by TVM's RPC.
 
-        The latency model reserves all free servers. Its method `close` releases them.
+        The latency model reserves all free servers. The model's method `close` releases them.
 
         Parameters
         ----------
@@ -301,7 +301,7 @@ class Compilation:
     def search(self, latency: MeasuredLatency | None = None, **options: Any) -> ActiveSearch:
         """Prepare IOS's search for a schedule with few measurements: most latencies are predicted.
 
-        Call `run` of the result to search.
+        Call the method `run` of the returned search to begin the search.
 
         Parameters
         ----------

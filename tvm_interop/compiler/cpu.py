@@ -191,7 +191,7 @@ class CpuBackend:
     ) -> Lowered:
         """Lower the model with the libraries' kernels that `give` chooses, and check these kernels.
 
-        With a time budget of 0 the kernels are not checked.
+        If the time budget is 0, the libraries' kernels are not checked.
         """
         lowered = self._lowered(model, input_shapes)
         chosen = lowered.with_choice(

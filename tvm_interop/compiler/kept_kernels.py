@@ -20,7 +20,8 @@ def kernels_key(hashes: Mapping[str, str]) -> str:
 
     Parameters
     ----------
-    hashes: a hash of each kernel by name, over its code as handed to LLVM, its shapes and target.
+    hashes: for each kernel, by name, a hash of its code as handed to LLVM, its shapes and its
+        target.
     """
     context = tvm.transform.PassContext.current()
     passes = [

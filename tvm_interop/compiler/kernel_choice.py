@@ -257,7 +257,8 @@ def _fits_blocks(value: Value, root: Value, block: int) -> bool:
 def images_of(op: Operator) -> list[int]:
     """The tensors of an operator that may be blocked.
 
-    The order is: the operator's data, the tensors that it adds to its result, and its output.
+    The tensors are in this order: the operator's data, the tensors that it adds to its result, and
+    its output.
     """
     if op.description is None:
         return [*op.inputs, *op.outputs]
@@ -323,7 +324,8 @@ def _reorder_us(
 ) -> dict[tuple[tuple[int, ...], str], float]:
     """The time to change an image's layout, in microseconds, by the image's shape and type.
 
-    The time is the mean of two changes: from plain to blocked, and from blocked to plain.
+    The time is the mean of two measured times: for the change from plain to blocked layout, and
+    back.
     """
     kinds = list(dict.fromkeys((v.shape, v.dtype) for v in images))
     values: list[Value] = []

@@ -91,9 +91,9 @@ class KernelTuning:
     the largest quotient. So kernels in which the model spends little time get few trials. Ties go
     to the kernel that the model uses first.
 
-    The search space is MetaSchedule's own for CPUs, without the rule rfactor, which splits sums
-    among threads. So results do not depend on the number of threads. See Shao et al., "Tensor
-    Program Optimization with Probabilistic Programs", NeurIPS 2022.
+    The search space is MetaSchedule's own for CPUs, without the rule "rfactor", which divides sums
+    among threads. So the results of tuned kernels do not depend on the number of threads. See Shao
+    et al., "Tensor Program Optimization with Probabilistic Programs", NeurIPS 2022.
 
     Attributes
     ----------
@@ -335,7 +335,7 @@ class _OneThread:
     def run_secs(self, kernel: tirx.PrimFunc) -> list[float]:
         """Measure `kernel` three times, and return the seconds that one run took each time.
 
-        Each measurement lasts at least 5 ms.
+        A measurement repeats the kernel for at least 5 ms.
         """
         return self._timed(self.built(kernel), _arguments(kernel), repeat=3)
 

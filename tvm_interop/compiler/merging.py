@@ -185,7 +185,8 @@ def _measured_rows_us(made: Compiled, rows: Sequence[Sequence[int]]) -> list[flo
     """Measure the latency of each list of operators. The operators of a list run one after the
     other.
 
-    The parts of a divided operator run side by side, as in sequential execution.
+    If operators are divided into parts, the parts of each operator run side by side, as they do in
+    sequential execution.
     """
     parts = made.program.parts()
     if parts is None:
@@ -214,7 +215,7 @@ class MergedCompilations(Generic[_C]):
     def realized(self, schedule: Schedule) -> tuple[_C, Schedule]:
         """Merge the operators of a schedule's merged stages.
 
-        The result is the compilation of the merged model, and the schedule for this compilation.
+        Return the compilation of the merged model, and the schedule for this compilation.
 
         Raises
         ------

@@ -32,7 +32,7 @@ def measured_precision(
 ) -> Precision:
     """Measure the difference between the outputs of a model in bf16 and in float32.
 
-    The measurement takes place even after the time budget of the compilation is spent.
+    The error is measured even if the time budget of the compilation is spent.
 
     The model in bf16 and the model in float32 run once on the same inputs. All schedules of a
     compilation give the same bits, so one schedule is enough. Each operator of the float32 model

@@ -1,7 +1,7 @@
 """Decides where the latencies for a schedule come from.
 
-The sources are measurements on this machine, predictions, a latency model that the caller gives, or
-the name of a device description or of the database.
+Latencies are measured on this machine, are predicted, or come from a latency model that the caller
+gives, from a device description, or from the database of measured latencies.
 """
 
 from __future__ import annotations

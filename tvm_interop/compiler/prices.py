@@ -110,7 +110,7 @@ def by_description(
     Parameters
     ----------
     traits: the FLOPs and the bytes moved of each operator.
-    link: the link between two such devices; None for the description's link.
+    link: the link between two devices of this name; None for the link in the device's description.
 
     Returns
     -------

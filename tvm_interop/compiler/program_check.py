@@ -41,8 +41,8 @@ _ROUNDINGS = 8
 def check_program(program: Any, artifacts: Sequence[Artifact], options: CompileOptions) -> None:
     """Compare the outputs of a compiled program with PyTorch's; log a warning if they differ.
 
-    The artifact with the largest inputs runs. The result is stored in the manifest of the first
-    artifact.
+    Only the artifact with the largest inputs runs. The result of the comparison is stored in the
+    manifest of the first artifact.
 
     Parameters
     ----------

@@ -301,8 +301,8 @@ def can_run(library: str, op: Operator) -> bool:
 def why_not(library: str, op: Operator) -> str:
     """The reason why `library` cannot compute `op`; empty if it can.
 
-    An operator stays with TVM if its TVM kernel has a workspace (see `lift_workspaces`). The
-    workspace is a tensor of the program that a library's kernel would not accept.
+    An operator keeps TVM's kernel if that kernel has a workspace (see `lift_workspaces`). The
+    workspace is an argument of the operator, and a library's kernel would not accept this argument.
     """
     if op.description is None:
         refused = "" if op.refused is None else why_refused(library, op.refused)

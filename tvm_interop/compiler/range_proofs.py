@@ -73,8 +73,8 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
                 f"give a set of those that you need, such as {set_of}",
             ) from None
         raise CannotFillUpError(
-            f"the model cannot be compiled for {what} {names}: runs are filled up to a size that "
-            f"was compiled, and this could change results, since {error}",
+            f"the model cannot be compiled for {what} {names}: runs are padded to a compiled size, "
+            f"and this could change results, since {error}",
             ". Compile it for the sizes "
             f"that you need instead: give a set of them, such as {set_of}",
         ) from None
@@ -142,7 +142,7 @@ class _Pair:
     def sizes(self) -> RowSizes:
         """The manifest's entries for the ranges.
 
-        The range whose rows are independent comes first.
+        The first entry is the range whose rows are independent.
         """
         names, why = self._chosen.dimensions, {}
         # Try the outer dimension of the inputs first, because it is usually the batch.

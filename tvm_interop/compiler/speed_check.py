@@ -52,7 +52,7 @@ def interleaved_rounds(executors: list[Any], clock: Clock) -> Iterator[npt.NDArr
 def speed_check(confirmation: Confirmation) -> SpeedCheck:
     """Convert the result of a speed check to the record in the artifact.
 
-    The artifact runs the schedule if the check found that it is faster.
+    The artifact runs the schedule if the check found that the schedule is faster.
     """
     compared = confirmation.compared
     low, high = compared.interval
@@ -106,7 +106,7 @@ def _until(
 def speed_check_by_auto(schedule: Schedule) -> SpeedCheck | None:
     """The speed check that `auto` made of its schedule; None if `auto` measured nothing.
 
-    The check is rough if `auto` did not confirm its choice (option `confirm_choice`).
+    The speed check is rough if `auto` did not confirm its choice (option `confirm_choice`).
     """
     confirmation = schedule.stats.get("confirmation")
     if confirmation is None:

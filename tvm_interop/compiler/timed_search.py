@@ -134,7 +134,7 @@ def searched_in_time(
 def search_limits(options: Mapping[str, Any], budget: TimeBudget) -> tuple[Limits, int]:
     """Read the limits and the seed of a search with learned latencies from its options.
 
-    The limit in seconds is reduced to the time that a search may take.
+    The option's limit in seconds is reduced to the time that a search may take.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def _cut(options: Mapping[str, Any], budget: TimeBudget, share: float) -> dict[s
 
 
 def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
-    """Add to `schedule.stats` how many stages `latency` refused, and whether its time is over."""
+    """Add to `schedule.stats` how many stages `latency` refused, and if its time is over."""
     if not isinstance(latency, MeasuredInTime):
         return schedule
     late = {"stages_refused": latency.refused, "budget_used_up": latency.is_late}
@@ -171,7 +171,7 @@ def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
 def note_speed_check(checked: SpeedCheck | None, budget: TimeBudget) -> None:
     """Add a phrase to `budget.not_tried` if the speed check lacked the time for more rounds.
 
-    The check lacked time if it chose sequential execution and its time was over.
+    A speed check lacked time if it chose sequential execution and its time was over.
 
     Parameters
     ----------

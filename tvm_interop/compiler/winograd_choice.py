@@ -106,7 +106,7 @@ microseconds with any kernel."""
 def _more_weights_us(kind: WinogradConv2d) -> float:
     """The time to read the additional bytes of the transformed weights, in microseconds.
 
-    The transformed weights are larger than the original weights.
+    Weights that are transformed for Winograd's algorithm are larger than the original weights.
     """
     return (kind.packed_nbytes - 4 * prod(kind.shapes[1])) / _BYTES_PER_US
 

@@ -66,7 +66,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
 def as_array(value: Any, expected: Port, kind: str) -> np.ndarray:
     """Return `value` as an array, and check that it has the shape and dtype of `expected`.
 
-    If `value` is an array or a tensor, the result shares its memory.
+    If `value` is an array or a tensor, the result shares the memory of `value`.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ class CountedOutputs:
     def _counts(self) -> dict[int, int]:
         """The position, among the plan's outputs, of the computed size of each output in `axes`.
 
-        A plan returns a computed size as one more output.
+        The plan has one more output for each computed size.
 
         Only instances that Python code makes need the positions of computed sizes. The native
         library itself knows the sizes for the models that it has loaded.

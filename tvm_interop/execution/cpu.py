@@ -107,7 +107,7 @@ class Instance:
     def write(self, value: int, array: np.ndarray) -> None:
         """Copy `array` into the plan's value `value`, but never into memory that a caller owns.
 
-        If the value is bound to a caller's memory, it gets new memory first.
+        A value that is bound to a caller's memory gets new memory before the copy.
         """
         if value in self._lent:
             self.replace(value, array)
@@ -177,8 +177,8 @@ def threads_per_stream(plan: Plan) -> int:
 def as_tensor(array: np.ndarray) -> Any:
     """Return a tensor over the memory of `array`.
 
-    A bfloat16 array becomes a uint16 tensor, because TVM's kernels take bfloat16 in that form. The
-    tensor has TVM's class if TVM is imported.
+    A bfloat16 array becomes a uint16 tensor, because TVM's kernels expect bfloat16 numbers as
+    uint16. The tensor is a TVM tensor if TVM is imported.
     """
     if array.size == 0:  # The address of an empty NumPy array may be unaligned.
         array = aligned_empty((1,), array.dtype)[:0].reshape(array.shape)

@@ -115,7 +115,7 @@ class CudaInstance:
     def implementations(self) -> dict[str, str]:
         """Describes the algorithms with which kernel libraries run their operators.
 
-        The keys are the operators' names. The text of an operator names its algorithm. It also says
+        The keys are the operators' names. The text for an operator names its algorithm, and says
         which algorithms the library refused, and why.
         """
         return {
@@ -267,8 +267,8 @@ class CudaInstance:
     def _allocate(self, plan: Plan) -> list[Any]:
         """Allocate one block of memory on each GPU, and return the tensors within it.
 
-        A block begins with the arena: memory for the tensors between operators, laid out by the
-        plan. The inputs, outputs and weights follow.
+        A block begins with the arena, which the plan lays out: memory for the tensors that
+        operators pass to each other. The inputs, outputs and weights follow.
         """
         ends = {device: aligned_nbytes(plan.arena_of(device)) for device in plan.devices}
         offsets: dict[int, int] = {}

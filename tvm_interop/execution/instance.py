@@ -104,7 +104,7 @@ class PlanInstance(Protocol):
     def time(self, number: int) -> float:
         """Run the model `number` times in a row, and return the total time in seconds.
 
-        The device's clock measures the time.
+        The time is measured by the device's clock.
         """
         ...
 
@@ -137,7 +137,7 @@ class DeviceInstance(PlanInstance, Protocol):
     def view(self, value: int) -> Any:
         """Return an input or output in the device's memory, as a tensor with DLPack's methods.
 
-        The next run changes the memory.
+        The next run changes the values in this memory.
         """
         ...
 

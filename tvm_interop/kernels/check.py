@@ -40,9 +40,9 @@ The last share may be smaller.
 """
 
 LONG = 20_000_000
-"""A kernel with more operations is not tried on denormal and large numbers, to save time."""
+"""A kernel with more operations than this is not tried on denormal and large numbers."""
 _LONGEST = 100_000_000
-"""A kernel with more operations is tried only on the `ordinary` numbers of `edge_data`."""
+"""A kernel with more operations than this is tried only on `ordinary` numbers (see `edge_data`)."""
 _ON_THE_EDGE = 0.02
 """If the kernel rounds floats to integers, this fraction of a result's elements may be wrong.
 
@@ -128,7 +128,7 @@ class Findings(NamedTuple):
 def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findings:
     """Check several kernels, on as many threads as a model may run on.
 
-    A kernel is at fault if it
+    A kernel is at fault if it does one of these things: it
 
     - accesses memory other than its tensors, or writes to an input;
     - traps on numbers on which the reference does not trap;

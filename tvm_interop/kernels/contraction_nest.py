@@ -92,8 +92,8 @@ class _Nest:
         ]
         self._plane = vectors * self.lanes + (kh - 1) * dh // sh * self._row + (kw - 1) * dw // sw
         height, width = self._used_planes[-1]
-        # Groups share no input. If there are many groups, each group's input is packed just before
-        # it is used, so that it is still in a cache.
+        # The groups of a convolution share no input. If there are many groups, each group's input
+        # is packed just before it is used, so that it is still in a cache.
         self._packs_by_group = op.groups >= _TILES_TO_SHARE
         images = (1, 1) if self._packs_by_group else (op.batch, op.groups)
         shape = (images[0], images[1] * op.in_channels, height + 1, width + 1, self._plane)
@@ -147,7 +147,8 @@ class _Nest:
     def _by_groups(self, kind: tirx.ForKind) -> tirx.Stmt:
         """A loop over the convolution's groups, for all images.
 
-        An iteration packs one group and computes the output of that group.
+        Each iteration of the loop packs the input of one group and computes the output of this
+        group.
         """
         op, zero = self._op, loops.index(0)
 
@@ -398,8 +399,9 @@ class _Nest:
     def _finish_tile(self, tile: _Tile, sums: list[Any], scratch: Any) -> tirx.Stmt:
         """Store a tile's sums.
 
-        If consecutive pixels are consecutive in the output, the epilogue is computed, and its
-        results go to the output. If not, the sums go to `scratch`, for a later epilogue.
+        If the tile's pixels are consecutive in the output, the epilogue is computed, and its
+        results go to the output. If not, the sums go to `scratch`, and the epilogue is computed
+        later.
         """
 
         def store(j: int, at: Any) -> tirx.Stmt:

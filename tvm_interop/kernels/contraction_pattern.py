@@ -60,7 +60,7 @@ class Contraction:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Element-wise operators on a contraction's result, as one store.
+    """Element-wise operators on a contraction's result, as one store statement.
 
     Attributes
     ----------

@@ -9,9 +9,10 @@ kernel `k` it has these sections, named as `cuobjdump -elf` names them:
   that CUDA takes for itself in each block;
 - `.nv.info`, which says how many registers a thread of each kernel needs, by the kernel's symbol.
 
-`ptxas -v` prints these resources too, and the tests compare its numbers with the sections. This
-module reads the sections, because they are part of the code that a GPU loads. The output of ptxas
-is hard to read for programs: it changes between releases, and it mixes several architectures.
+`ptxas -v` prints the needed resources too, and the tests compare its numbers with those that this
+module reads from the cubin's sections. The sections are read because they are part of the code that
+a GPU loads. The output of ptxas is hard to read for programs: it changes between releases, and it
+mixes several architectures.
 """
 
 from __future__ import annotations

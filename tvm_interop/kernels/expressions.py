@@ -1,7 +1,7 @@
 """Finds variables in TIR expressions, and the blocks of loop nests.
 
-The module `numpy_kernel` does not use these functions: it makes references to check kernels, and a
-reference must not share code with the kernel.
+The module `numpy_kernel` does not use the functions of this module: it makes references to check
+kernels, and a reference must not share code with the kernel.
 """
 
 from __future__ import annotations

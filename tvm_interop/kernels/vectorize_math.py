@@ -66,8 +66,8 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def in_reduction(block: Any) -> Any:
         """Allocate the arguments' buffers in the reduction block itself.
 
-        A separate block for the buffers is not possible, because TVM allows no block with buffers
-        inside a reduction block.
+        The buffers do not get a block of their own, because TVM allows no block with buffers inside
+        a reduction block.
         """
         if block.init is None:
             return block
@@ -105,7 +105,7 @@ def _with(block: Any, body: Any, buffers: list[Any]) -> Any:
 def _vectors_with_arguments_first(loop: Any) -> Any:
     """Split a vectorised loop into one loop for each step.
 
-    Each step is done for all elements before the next step begins.
+    Each loop does its step for all elements, before the loop for the next step begins.
     """
     if loop.kind != tirx.ForKind.VECTORIZED:
         return loop

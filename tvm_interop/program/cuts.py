@@ -71,7 +71,7 @@ def most_products(op: Tensors, *, read: int) -> int:
     """The largest number of parts into which it is worth dividing an operator that sums up
     products.
 
-    The operator takes the time to compute the products or the time to read the factors, whichever
+    An operator takes the time to compute its products or the time to read their factors, whichever
     is longer. For an image with few pixels, or a matrix with a single row, reading takes longer
     than computing.
 
@@ -88,7 +88,7 @@ def most_reads(op: Tensors, numbers_each: int = 1) -> int:
     """The largest number of parts into which it is worth dividing an operator whose speed is
     limited by reading.
 
-    The operator reads `numbers_each` numbers for each number of its result.
+    To compute a number of its result, the operator reads `numbers_each` numbers.
     """
     return prod(op.shapes[-1]) * numbers_each // _READS_A_PART
 
@@ -110,7 +110,7 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
     """The smallest step along `axis`, in indices, from one aligned address to another.
 
-    The step is right for plain tensors of all given shapes, and for all types in which the
+    The result is such a step for plain tensors of all given shapes, and for all types in which the
     operator's tensors are stored.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)

@@ -133,7 +133,7 @@ class OpGraph:
         """The size of the largest antichain, which is a set of operators that do not depend on each
         other.
 
-        The size is computed by Dilworth's theorem, as a bipartite matching.
+        By Dilworth's theorem, this size is computed from a maximum bipartite matching.
         """
         return int(native.graph_width(self._native))
 

@@ -1,8 +1,8 @@
 """Describes each operator by its type, its shapes and the window that it slides over images.
 
 The scheduler `gpg` of the paper "TOP" (Lin et al., TPDS 36(2), 2025, section V-B) learns from
-descriptions of layers. The compiler makes them from a `Program`, and `models.layers` from an ONNX
-model.
+descriptions of layers. The compiler makes these descriptions from a `Program`, and `models.layers`
+makes them from an ONNX model.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ class LibraryOp:
     def tvm_usually_wins(self) -> bool:
         """Whether TVM's kernel on plain tensors is probably the fastest kernel on a CPU.
 
-        The guess decides between TVM's kernel and a library's kernel only if they are not measured.
+        This property decides between TVM's kernel and a library's kernel only if they are not
+        measured.
         """
         return False
 

@@ -41,7 +41,7 @@ def axes_of_ranges(
     Parameters
     ----------
     shapes: the tensor's shape for each combination of sizes.
-    sizes: the number of rows of each range, for each shape; there is a shape for each combination.
+    sizes: for each shape, the number of rows of each range. Every combination of sizes occurs.
     """
     found: list[int | None] = []
     for number in range(len(sizes[0])):

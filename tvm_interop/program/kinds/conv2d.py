@@ -88,8 +88,8 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
     def most_parts(self) -> int:
         """The largest number of parts into which it is worth dividing the convolution.
 
-        The number depends on how many products the convolution computes. For a depthwise
-        convolution, it depends on how many values are read, because reading limits its speed.
+        The number of parts depends on how many products the convolution computes. For a depthwise
+        convolution, it depends on how many values are read, because reading limits the speed.
         """
         if self._is_depthwise:
             return super().most_parts

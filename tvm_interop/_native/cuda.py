@@ -173,7 +173,7 @@ def load(loader: CudaLoader, host: Any, device: Any) -> None:
     Raises
     ------
     ExecutionError
-        No stream is on the GPU of the tensor.
+        None of the loader's streams is on the tensor's GPU.
     """
     _function("load")(loader, host, device)
 
@@ -433,7 +433,7 @@ def measure_interleaved(
     repeats: timed rounds.
     seed: seed of the random orders.
     primed: whether to run an executor once more, untimed, just before each of its timed runs. The
-        caches then hold its data, whatever ran before.
+        caches then hold the executor's data, whatever ran before.
 
     Returns
     -------

@@ -355,7 +355,8 @@ def load(
         digest is not `sha256`, or it is signed by none of `trusted_keys`. Or its plan is unsafe, or
         a number in the file is out of bounds.
     InputError
-        A key file holds no Ed25519 public key; `cryptography` is not installed (extra `sign`).
+        A key file holds no Ed25519 public key, or the package `cryptography` is not installed
+        (extra `sign`).
 
     Examples
     --------

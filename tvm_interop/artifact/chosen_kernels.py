@@ -34,8 +34,8 @@ class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     chosen: the kernel of each operator, by the operator's name.
-    are_checked: whether the results of the libraries' kernels were checked when the model was
-        compiled for its own shapes.
+    are_checked: whether the results of the libraries' kernels were checked at the shapes at which
+        the kernels were chosen.
     """
 
     chosen: dict[str, ChosenKernel]

@@ -39,13 +39,13 @@ def prefix(shape: int) -> str:
 
 
 def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
-    """Check that the plans of all shapes fit the ranges in `rows`, unless `rows` is None.
+    """Check that all plans fit the ranges in `rows`, unless `rows` is None.
 
     Raises
     ------
     ArtifactError
-        A plan does not fit, or an input that `rows` names as a mask cannot be a mask; see
-        `check_row_sizes` and `check_masks`.
+        A plan does not fit the ranges, or an input that `rows` names as a mask cannot be a mask;
+        see `check_row_sizes` and `check_masks`.
     """
     if rows is not None:
         check_row_sizes(rows.ranges, plans)
@@ -53,7 +53,7 @@ def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
 
 
 def check_counted(manifest: Manifest, plans: Sequence[Plan]) -> None:
-    """Check the outputs whose size depends on computed values against the plans of all shapes.
+    """Check that the plans have the outputs whose size depends on computed values.
 
     Raises
     ------

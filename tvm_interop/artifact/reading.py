@@ -40,7 +40,7 @@ _KEPT = {
 }
 """The members that are read into memory, each with its largest allowed size in bytes."""
 _OF_A_SHAPE = ("manifest.json", "plan.json", "schedule.json", "fallback.json", "kernels.so")
-"""The members that each further set of input shapes has again, in a folder of its own."""
+"""The members that each set of input shapes after the first has again, in its own folder."""
 _REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
 
 

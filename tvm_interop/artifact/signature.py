@@ -51,7 +51,8 @@ def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
     Raises
     ------
     InputError
-        The file `key` holds no private Ed25519 key; `cryptography` is not installed (extra `sign`).
+        The file `key` holds no private Ed25519 key, or the package `cryptography` is not installed
+        (extra `sign`).
     ArtifactError
         There is no file at `path`.
     """
@@ -84,7 +85,8 @@ def signed_sha256(path: str | os.PathLike[str], keys: Sequence[str | os.PathLike
     ArtifactError
         There is no readable signature, or it was made with none of `keys`.
     InputError
-        A file holds no public Ed25519 key; `cryptography` is not installed (extra `sign`).
+        A file holds no public Ed25519 key, or the package `cryptography` is not installed (extra
+        `sign`).
     """
     known = [_key(key, "public") for key in keys]
     from cryptography.exceptions import InvalidSignature

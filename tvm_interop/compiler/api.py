@@ -123,7 +123,7 @@ def compile(
     Raises
     ------
     UnsupportedModelError, InputError, ScheduleError, DeviceError
-        The message names the cause and says what to do. No file is written then.
+        The message names the cause and says what to do. If an error is raised, no file is written.
 
     Examples
     --------
@@ -293,7 +293,7 @@ def _compile_one(
     keep_slower: bool,
     options: Mapping[str, Any],
 ) -> Artifact:
-    """Make the artifact for one shape of the inputs.
+    """Make the artifact for one set of input shapes.
 
     Parameters
     ----------

@@ -74,7 +74,8 @@ def joined_names(
         return JoinedNames(dict(wide), joined)
     for name, first in leaders.items():
         if _imports(model, {**sizes, name: sizes[first] - 1}):
-            continue  # The two names may have different sizes.
+            # The two names mean different dimensions, because they may have different sizes.
+            continue
         if name in wide and wide[name] != wide[first]:
             raise InputError(
                 f"`{name}` and `{first}` must have the same size, since the model cannot be "

@@ -41,7 +41,7 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     schedule: the schedule, as JSON text.
-    speed_check: the result of its speed check; None if its speed was not checked.
+    speed_check: the result of the schedule's speed check; None if there was no check.
     """
 
     schedule: str

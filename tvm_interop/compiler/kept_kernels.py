@@ -16,7 +16,7 @@ _KIND = "kernels"
 
 
 def kernels_key(hashes: Mapping[str, str]) -> str:
-    """The key of a library of TVM's kernels.
+    """The key under which a library of TVM's kernels is kept.
 
     Parameters
     ----------

@@ -110,7 +110,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 
 
 def _difference(apart: np.ndarray, merged: np.ndarray) -> float:
-    """The largest absolute difference of `apart` and `merged`, relative to the largest of `apart`.
+    """The largest absolute difference between the arrays, divided by the largest value in `apart`.
 
     The result is infinite in two cases: one array has NaN or infinity where the other array has a
     different number, or `apart` has only zeros and `merged` does not.

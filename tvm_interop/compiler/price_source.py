@@ -73,8 +73,8 @@ def price_source(
     Raises
     ------
     InputError
-        `latency` is not one of these sources, or the scheduler cannot use this source. The message
-        says what to give.
+        `latency` does not name a source of latencies, or the scheduler cannot use this source. The
+        message says what to give.
     """
     if latency is None:
         return MeasuredHere() if usual is None else Given(usual)

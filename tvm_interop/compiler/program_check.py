@@ -92,7 +92,8 @@ def _compared(artifact: Artifact, example: Example, options: CompileOptions) -> 
         )
     try:
         with warnings.catch_warnings():
-            # For example, the model was compiled for more cores than this process may use.
+            # Leave out warnings, for example that the model was compiled for more cores than this
+            # process may use.
             warnings.simplefilter("ignore", RuntimeWarning)
             with GraphModule(artifact) as module:
                 results = module.run_on(example.inputs, range(num_outputs))

@@ -93,8 +93,8 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     try:
         ins, outs = independent_rows(programs, axes)
     except RowsDependError as not_rows:
-        # The rows are not independent. The dimension may be a sequence, even if it is the first
-        # dimension.
+        # The rows are not independent, but the dimension may be the length of a sequence, even if
+        # it is the first dimension.
         try:
             masks = masked_positions(programs, axes, min(sizes))
         except RowsDependError as not_positions:
@@ -118,7 +118,8 @@ def _neither(
 ) -> RowsDependError:
     """Why a dimension has neither independent rows nor the positions of a sequence."""
     if any(axes.values()):
-        # A dimension that is not the first of an input is usually a sequence.
+        # A dimension that is not the first dimension of an input is usually the length of a
+        # sequence.
         return not_positions
     if str(not_rows) == str(not_positions):
         return not_rows
@@ -167,7 +168,7 @@ class _Pair:
         raise RowsDependError(f"the rows of one of them must not depend on each other: {told}")
 
     def _prove_rows(self, number: int) -> None:
-        """Prove that rows of the dimension `number` do not depend on each other.
+        """Prove that the rows along dimension `number` do not depend on each other.
 
         The proof covers all sizes of the other dimension.
         """

@@ -275,8 +275,8 @@ def chosen_sizes_of(ends: Sequence[tuple[int, int]], count: int) -> tuple[list[i
 
 
 def _mean_ratio(sizes: Sequence[int]) -> float:
-    """The mean over a range of this ratio: the time at the next larger chosen size, divided by
-    the time at the size itself."""
+    """The mean over a range of this ratio: the time of a run at the next larger chosen size,
+    divided by the time of a run at its own size."""
     own = np.arange(sizes[0], sizes[-1] + 1)
     chosen = np.array(sizes)[np.searchsorted(sizes, own)]
     return float(np.mean((chosen + _FIXED_ROWS) / (own + _FIXED_ROWS)))
@@ -286,14 +286,14 @@ def chosen_sizes(least: int, most: int, count: int) -> list[int]:
     """The sizes from `least` to `most` to compile for, at most `count`.
 
     The chosen sizes minimise the mean, over all sizes of the range, of this ratio: the time of a
-    run at the next larger chosen size, divided by the time at its own size. The time of a run is
-    assumed to be proportional to its size plus `_FIXED_ROWS`. Ties: the smaller sizes.
+    run at the next larger chosen size, divided by the time of a run at its own size. The time of a
+    run is assumed to be proportional to its size plus `_FIXED_ROWS`. Ties: the smaller sizes.
     """
     count = min(count, most - least + 1)
     sizes = np.arange(least, most + 1)
     costs = sizes + _FIXED_ROWS
     shares = np.concatenate([[0.0], np.cumsum(1 / costs)])
-    # best[i] is the least sum of the ratios of the sizes with indices 0 to i, if size i is chosen.
+    # best[i] is the least sum of the ratios for the sizes 0 to i (by index), if size i is chosen.
     best = np.full(len(sizes), np.inf)
     # The least size is always chosen, because the model may treat it differently from larger sizes.
     best[0] = 1.0

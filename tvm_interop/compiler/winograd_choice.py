@@ -66,7 +66,7 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
 
 
 def by_winograd(program: Program, names: Collection[str]) -> Program:
-    """Use Winograd's algorithm for the convolutions with the given names, if it suits them.
+    """Use Winograd's algorithm for those convolutions among `names` that it suits.
 
     Nothing is measured. Names of operators that are not convolutions have no effect.
     """

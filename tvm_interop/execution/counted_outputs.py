@@ -76,7 +76,7 @@ class CountedOutputs:
         return min(max(int(count[0]), 0), most)
 
     def open_shape(self, port: Port, position: int) -> tuple[int | str, ...]:
-        """Return the shape of an output, with a name in place of a size that depends on values."""
+        """Return the shape of an output, with a name in place of a size that the model computes."""
         shape: list[int | str] = list(port.shape)
         if position in self.axes:
             shape[self.axes[position]] = f"{port.name}_count"

@@ -60,9 +60,8 @@ class Instance:
             self.arrays = _allocate(plan, weights)
         except MemoryError as error:
             raise too_large(plan) from error
-        self._owners: dict[
-            int, np.ndarray
-        ] = {}  # Keeps the caller's arrays alive, by the number of the value whose memory they are.
+        # The caller's arrays that values use as memory, by the value's number; kept alive here.
+        self._owners: dict[int, np.ndarray] = {}
         # The numbers of the values whose memory belongs to the caller.
         self._lent: set[int] = set()
         tensors = [as_tensor(array) for array in self.arrays]

@@ -337,7 +337,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         return names.index(name) if name in names else -1
 
     def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-        """Return two mappings: the largest shapes and the dtypes of the outputs, by name."""
+        """Return two mappings by name: the outputs' largest possible shapes, and their dtypes."""
         return info_of(self._current_outputs())
 
     def get_output(self, index: int | str, out: Any = None) -> Any:

@@ -98,7 +98,7 @@ class NativeInstance:
         self._ran_elsewhere = False
 
     def run_on(self, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray]) -> None:
-        """Run every operator once on the caller's memory. Data are copied only where they must be.
+        """Run every operator once on the caller's memory, copying data only where this is needed.
 
         Later runs use the instance's own inputs and outputs again, or memory that was bound to
         them.

@@ -165,7 +165,7 @@ class RowRange:
                 )
 
     def shape_for(self, rows: Sequence[int]) -> int:
-        """The index of the set of input shapes that runs inputs with these numbers of rows.
+        """The index of the set of input shapes on which inputs with `rows` rows run.
 
         The chosen set has the next larger compiled size of each dimension (see `next_larger`).
 

@@ -141,7 +141,7 @@ class RemoteInstance:
 
 
 def _words(array: np.ndarray) -> np.ndarray:
-    """Return `array`, but bfloat16 as uint16, the type that TVM's kernels take for it."""
+    """Return `array`; if it is bfloat16, as uint16, which TVM's kernels expect instead."""
     return array.view(np.uint16) if array.dtype == "bfloat16" else array
 
 

@@ -26,7 +26,7 @@ _LOG = logging.getLogger("tvm_interop")
 _CONNECT_S = 5.0
 _REQUEST_S = 20.0
 _SESSION_S = 3600.0
-"""The time in seconds after which a server ends a session by itself."""
+"""The time, in seconds, after which a server itself ends a session that is still open."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _request(address: ServerAddress) -> Any:
     def ask() -> Any:
         # The request has its own connection, so that closing the connection ends the request.
         tracker = _connect(address)
-        # Without a timeout TVM waits forever, for example for a server that just died.
+        # Without a timeout TVM would wait forever, for example for a server that has died.
         tracker._sock.settimeout(_REQUEST_S)
         try:
             return tracker.request(address.key, session_timeout=_SESSION_S, max_retry=1)

@@ -230,7 +230,7 @@ def _fault(kernel: Checked) -> str | None:
 
 
 def _kinds(traits: Traits, num_inputs: int) -> Iterator[tuple[Kind, ...]]:
-    """For each run, the kinds of numbers that it uses: one kind for each input."""
+    """For each run of the kernel, the kinds of numbers in its inputs: one kind for each input."""
     if "denormal" in traits.kinds and num_inputs > 1:
         # The product of two denormal numbers is always 0, so only one input gets denormal numbers.
         ordinary: Kind = "ordinary"
@@ -394,7 +394,7 @@ class _Tolerance:
     want: the reference's result.
     terms: how many numbers are added up for each element of the result.
     kind: the kind of numbers of the first input.
-    spare: the largest fraction of the elements that may have any value.
+    spare: the largest fraction of the elements that may differ by any amount.
     """
 
     want: np.ndarray
@@ -472,7 +472,7 @@ class _Tolerance:
         return bool(np.isfinite(scale) and most <= 0.99 * self._allowed(float(scale)))
 
     def _allowed(self, scale: float) -> float:
-        """The largest difference by rounding if the largest finite result is `scale`."""
+        """The largest difference that rounding causes if the largest finite result is `scale`."""
         info: Any = ml_dtypes.finfo(self.want.dtype)  # type: ignore[no-untyped-call]
         narrow = info.bits < 32
         part = float(info.eps) * ((8 if narrow else 64) + 8 * math.sqrt(self.terms))

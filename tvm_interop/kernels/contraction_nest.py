@@ -276,7 +276,7 @@ class _Nest:
         return [self._outer(self._pixel_parts(), tile, kind)]
 
     def _outer(self, parts: list[tuple[int, int, int]], tile: Any, kind: tirx.ForKind) -> tirx.Stmt:
-        """One loop over the tiles of all groups of all images.
+        """A single loop over the tiles of all groups of all images.
 
         The loop can be divided between threads, or between shares of the kernel. The last tile of
         each group may be smaller. The loop goes from group to group, so each thread or share gets
@@ -444,7 +444,7 @@ class _Nest:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some output channels and some pixels of one group of an image.
+    """A tile: some output channels and some pixels of one group of an image.
 
     Attributes
     ----------

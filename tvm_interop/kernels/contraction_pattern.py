@@ -141,7 +141,7 @@ class _Terms:
     ----------
     spatial, summed: the variables of the spatial axes and of the axes that are summed over.
     extents: the sizes of all axes, spatial axes first.
-    data, weight: the loads of the two factors.
+    data, weight: the expressions that load the two factors.
     """
 
     spatial: list[tirx.Var]

@@ -157,14 +157,16 @@ class _Growth:
     """Limits the size of inlined expressions, which are repeated at each use.
 
     If a tensor is added to itself, inlining doubles its expression. After twenty such additions
-    LLVM would get an expression with a million copies. So the sizes of expressions are counted
-    before anything is inlined, while each block is still short.
+    LLVM would get a million copies of the tensor's expression. So the sizes of expressions are
+    counted before anything is inlined, while each block is still short.
     """
 
     def __init__(self, schedule: s_tir.Schedule, blocks: Sequence[Any]) -> None:
-        # The size and the inputs of each block's expression, by the buffer that the block writes.
+        # The number of instructions and the inputs of each block's expression, by the buffer that
+        # the block writes.
         self._own: dict[Any, tuple[int, list[Any]]] = {}
-        # The size of each expression that is inlined, by the buffer that it replaces.
+        # The number of instructions of each expression that is inlined, by the buffer that it
+        # replaces.
         self._sizes: dict[Any, int] = {}
         for block in blocks:
             body = schedule.get(block).body

@@ -36,7 +36,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMBOL_TABLE = 2
 _REGISTER_COUNT = 0x2F
 _WITH_SIZE = 4
-"""The code of attributes with data of any length: the number of bytes follows, and then the bytes.
+"""The code of attributes whose data may have any length. Such an attribute holds the number of
+bytes, and then the bytes.
 """
 _RESERVED_BYTES = 1024
 

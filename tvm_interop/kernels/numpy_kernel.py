@@ -187,7 +187,7 @@ def _reads(expression: Any, buffer: Any) -> bool:
 
 
 def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
-    """Divide the places of a block (combinations of indices) into parts to evaluate at once."""
+    """Divide the places of a block (combinations of indices) into parts, one per evaluation."""
     whole = {v: Axis(number, 0, size) for number, (v, size) in enumerate(step.sizes.items())}
     factors = _product(step.value) if step.combined is np.add else None
     if factors is None:

@@ -70,7 +70,7 @@ class Places:
         return found
 
     def view(self, load: Any) -> Array | None:
-        """The loaded elements as a view of their buffer.
+        """The elements that a load reads, as a view of their buffer without a copy.
 
         An axis has one element if no index depends on it. Return None if an index is not a linear
         expression of the axes' variables, or may be outside of the buffer.

@@ -44,7 +44,8 @@ def loops_by_piece(func: tirx.PrimFunc, parallel_work: int) -> tirx.Stmt | None:
 
     Returns
     -------
-    The loops. None if the kernel has several blocks or a sum, or if pieces make it no faster.
+    The loops. None if the kernel has several blocks or a sum, or if dividing the axis does not make
+    the kernel faster.
     """
     block = _single_block(func)
     if block is None:

@@ -100,7 +100,7 @@ class TuningRecords:
         return cls(folder, target)
 
     def trials_of(self, kernel: tirx.PrimFunc) -> int:
-        """The number of trials of `kernel`, including failed ones."""
+        """The number of trials of `kernel`, including failed trials."""
         return self._trials.get(kernel_hash(kernel), 0)
 
     def best(self, kernel: tirx.PrimFunc) -> Any:

@@ -117,7 +117,7 @@ def _vectors_with_arguments_first(loop: Any) -> Any:
 
 
 def _loop_over(step: Any, loop: Any) -> tirx.For:
-    """`step` in a copy of `loop` with a new loop variable."""
+    """A copy of `loop` with the body `step` and a new loop variable."""
     var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
     body = tvm_ffi.structural_map(
         step, (tirx.Var, lambda used: var if used.same_as(loop.loop_var) else used)

@@ -1,4 +1,4 @@
-"""Removes concatenations: operators write the inputs directly to their places in the result."""
+"""Removes concatenations: operators write a concatenation's inputs directly into its result."""
 
 from __future__ import annotations
 

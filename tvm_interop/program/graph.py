@@ -133,7 +133,7 @@ class OpGraph:
         """The size of the largest antichain, which is a set of operators that do not depend on each
         other.
 
-        By Dilworth's theorem, this size is computed from a maximum bipartite matching.
+        By Dilworth's theorem, the width is computed from a maximum bipartite matching.
         """
         return int(native.graph_width(self._native))
 

@@ -362,7 +362,7 @@ def _is_default(field: str, value: Any) -> bool:
 
 @cache
 def _paths(cls: Any) -> dict[str, tuple[str, ...]]:
-    """The attributes through which each field is reached from `cls`, by the field's JSON name."""
+    """For each field, by its JSON name, the path of attributes that leads from `cls` to it."""
     return dict(_walk(cls))
 
 

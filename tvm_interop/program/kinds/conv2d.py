@@ -97,8 +97,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return most_products(self, read=0 if shares_weight else prod(self.shapes[1]))
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the last part, if `cut` divides the convolution, has too few channels for
-        vectors.
+        """Whether `cut` would give the last part too few channels for a kernel that uses vectors.
 
         oneDNN has no vector kernel for a depthwise convolution in bfloat16 with fewer channels than
         a block. Without a vector kernel, a convolution of 8 channels of 56x56 took 3.3 ms.

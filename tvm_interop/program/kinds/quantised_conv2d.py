@@ -15,7 +15,7 @@ from ..of_images import OfQuantisedWindows
 class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
     """Convolution of data (N,H,W,C), weight (O,C/groups,KH,KW), scale (O,) [, bias (O,)] [, a sum].
 
-    The last argument is a tensor to add to the sums. The result is (N,H,W,O), and is computed as
+    The argument called a sum is a tensor to add. The result is (N,H,W,O), and is computed as
     `Integers` describes.
     """
 

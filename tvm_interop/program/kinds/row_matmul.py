@@ -39,7 +39,7 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts: each reads some columns of the matrix."""
+        """The largest number of parts. Each part reads some columns of the matrix."""
         groups = -(-self.shapes[1][1] // _COLUMNS)
         return min(most_products(self, read=prod(self.shapes[1])), groups)
 

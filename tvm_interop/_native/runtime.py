@@ -28,7 +28,7 @@ _ERRORS: dict[int, type[Exception]] = {
     4: ExecutionError,
     OUT_OF_MEMORY: MemoryError,
 }
-"""The error for each failing `tvi_status`."""
+"""The exception class for each `tvi_status` of the C interface that means a failure."""
 
 
 class Port(NamedTuple):

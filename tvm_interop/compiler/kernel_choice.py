@@ -235,7 +235,7 @@ def _blockable(
 def _fits_blocks(value: Value, root: Value, block: int) -> bool:
     """Whether `value` is an image that can be blocked.
 
-    If `value` is only a part of `root`, the part must have whole blocks of channels.
+    If `value` is only a part of `root`, the part must consist of complete blocks of channels.
     """
     if (
         len(value.shape) != 4

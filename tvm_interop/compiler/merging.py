@@ -150,10 +150,10 @@ class MergingLatency(LatencyOver):
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
         """The latency of the merged operator for each set, in microseconds.
 
-        The latency includes the time to cut the merged operator's output. It is inf for a set that
-        cannot be merged. All merged operators with unknown latencies are lowered as one model. If
-        `base` measures latencies instead of looking them up, this model is also compiled and
-        measured.
+        The latency includes the time to split the merged operator's output into the separate
+        results. It is inf for a set that cannot be merged. All merged operators with unknown
+        latencies are lowered as one model. If `base` measures latencies instead of looking them up,
+        this model is also compiled and measured.
         """
         keys = [frozenset(ops) for ops in sets]
         for key, ops in zip(keys, sets, strict=True):

@@ -148,9 +148,9 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         Parameters
         ----------
         key: the input's name or index.
-        value: a contiguous array or CPU tensor. Its address must be a multiple of 64 bytes, or only
-            of the element's size if the module was loaded from a file that was compiled with
-            version 0.2 or later.
+        value: a contiguous array or CPU tensor. If the module was loaded from a file that was
+            compiled with version 0.2 or later, its address must be a multiple of the element's
+            size, otherwise of 64 bytes.
 
         Raises
         ------

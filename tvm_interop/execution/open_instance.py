@@ -177,9 +177,10 @@ def _warn_of_few_cores(wanted: int) -> None:
     here = num_threads()
     if wanted > here:
         warnings.warn(
-            f"the model was compiled for {wanted} cores, and this process may use {here}: parts "
-            "that should run side by side take turns, which is right but slow; compile the model "
-            "here, or with fewer streams, or allow more threads with tvm_interop.set_num_threads",
+            f"the model was compiled for {wanted} cores, and this process may use {here}: "
+            "operators that should run side by side take turns, which is right but slow; compile "
+            "the model here, or with fewer streams, or allow more threads with "
+            "tvm_interop.set_num_threads",
             RuntimeWarning,
             stacklevel=4,
         )

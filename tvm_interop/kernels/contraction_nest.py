@@ -32,9 +32,9 @@ _LARGEST_UNROLLED = 160
 """A loop with at most this many vector multiply-adds is unrolled."""
 
 _MOST_PLANES_WRITTEN_OUT = 16
-"""Up to this number of planes, each plane is packed by its own loops.
+"""Up to this number of planes, each plane of an image is packed (copied) by its own loops.
 
-If there are more planes, one loop packs them all.
+If an image has more planes, one loop packs all of them.
 """
 
 _PARALLEL_PRODUCTS = 1 << 19

@@ -96,8 +96,8 @@ def most_reads(op: Tensors, numbers_each: int = 1) -> int:
 def along_rows(op: Tensors) -> list[Cut] | None:
     """Cut an operator that works along the last axis of its data.
 
-    The cut is along the first axis with more than one element, but never along the last axis.
-    Return None if there is no such axis.
+    The operator is cut along the first axis with more than one element, but never along the last
+    axis. Return None if there is no such axis.
     """
     data = op.shapes[0]
     axis = next((a for a, dim in enumerate(data[:-1]) if dim > 1), None)

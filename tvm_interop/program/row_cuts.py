@@ -21,7 +21,7 @@ class _Slides(Tensors, Protocol):
 def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
     """Divide `op`, which has a single image with its rows along `axis`, into at most `parts` parts.
 
-    If the result has fewer than 2 parts, `op` is not divided.
+    If the returned list has fewer than 2 parts, `op` is not divided.
 
     Each part begins at an aligned address of the result, and of the tensor that `op` adds, if any.
     If each part gets the whole image (`reads_rows_of_whole`), it may begin at any row of the image.

@@ -243,7 +243,7 @@ def _kinds(traits: Traits, num_inputs: int) -> Iterator[tuple[Kind, ...]]:
 class _Run:
     """Runs a function on `tensors`.
 
-    The call returns a description of the function's fault, "" if there is none, and its results.
+    Calling the object returns a text about the function's fault ("" if none), and its results.
 
     Attributes
     ----------

@@ -189,7 +189,8 @@ class _Growth:
 def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
     """An estimate of an expression's number of instructions, and the buffers that it reads.
 
-    The instructions that compute the contents of these buffers are not counted.
+    The instructions that compute the contents of the buffers that an expression reads are not
+    counted.
     """
     sizes: list[int] = [1]
     reads: list[Any] = []

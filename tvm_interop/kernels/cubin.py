@@ -3,7 +3,7 @@
 nvcc writes a "fatbin", which holds one "cubin" for each architecture. A cubin is an ELF file. For a
 kernel `k` it has these sections, named as `cuobjdump -elf` names them:
 
-- `.text.k`, the code;
+- `.text.k`, the code of the kernel `k`;
 - `.nv.shared.k`, whose size is the shared memory that the kernel declares. If the cubin also has a
   section `.nv.shared.reserved.0` (since compute capability 9.0), this size includes the 1024 bytes
   that CUDA takes for itself in each block;

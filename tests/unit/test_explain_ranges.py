@@ -146,7 +146,7 @@ def test_explain_tells_of_ranges(made: Artifact, capsys: pytest.CaptureFixture[s
     assert "what follows is of n 1, m 1" in said
     assert run_app([*command, "--dim", "n=3,m=2"]) == 0
     said = capsys.readouterr().out
-    assert "request: n 3, m 2: runs at n 4, m 8, 81.2% of it is filled up" in said
+    assert "request: n 3, m 2: runs at n 4, m 8, 81.2% of the run is padding" in said
     assert "what follows is of n 4, m 8" in said
     assert run_app([*command, "--dim", "n=3,m=2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -172,6 +172,7 @@ def test_show_tells_of_ranges(
     (record,) = json.loads(capsys.readouterr().out)["records"]
     assert record["request"]["runs_at"]["sizes"] == {"n": 4, "m": 8}
     assert record["ranges"]["dimensions"][0]["inputs"] == {"x": 0}
-    assert "runs at n 4, m 8, 81.2% of it is filled up" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "runs at n 4, m 8, 81.2% of the run is padding" in page
     assert run_app([*command, "--dim", "n=0,m=2"]) != 0
     assert "`n` 0, and the model was compiled for n 1 to 4" in capsys.readouterr().err

@@ -169,7 +169,7 @@ def test_a_mask_with_a_0_needs_a_compiled_length(made: Artifact) -> None:
     for at in ((1, 0), (0, 18), (1, 9)):
         feed = _feed(2, 19)
         feed["mask"][at] = 0
-        with pytest.raises(InputError, match=r"a run of 19 seq is filled up: .* and 1 at all seq"):
+        with pytest.raises(InputError, match=r"a run of 19 seq is padded: .* and 1 at all seq"):
             module(feed)
 
 

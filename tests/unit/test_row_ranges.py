@@ -138,7 +138,7 @@ def test_other_shapes_are_refused(
 def test_memory_of_the_caller_needs_a_size_that_was_compiled(made: Artifact) -> None:
     module = GraphModule(made)
     module.run(_feed(3))
-    with pytest.raises(InputError, match=r"run of 3 rows is filled up.* for, 1, 4, 9"):
+    with pytest.raises(InputError, match=r"run of 3 rows is padded.* for, 1, 4, 9"):
         module.set_output_zero_copy("scores")
     module.run(_feed(4))
     scores = module.set_output_zero_copy("scores")
@@ -448,7 +448,7 @@ def test_the_command_line_compiles_a_range(tmp_path: Path) -> None:
     told = CliRunner().invoke(
         app, [*command, *quick, "--shapes", "batch=1..6", "--most-sizes", "2"]
     )
-    assert "shapes: batch 1 to 6, compiled for 1, 6 and filled up between them" in told.stdout
+    assert "shapes: batch 1 to 6, compiled for 1, 6; other sizes are padded" in told.stdout
     told = CliRunner().invoke(app, [*command, *quick, "--shapes", "batch=1-6"])
     assert told.exit_code != 0
     assert "--shapes: cannot read `batch=1-6`" in str(told.exception)

@@ -137,8 +137,10 @@ def test_a_session_tells_its_counts(made: Artifact) -> None:
             session.run(None, {"x": _x(*request)})
         assert _plain(session.run_counts) == EXPECTED
         lines = session.run_lines()
-        assert lines[3] == "n 4, m 8: 2 exact and 1 filled up, 27.1% of the rows were filled up"
-        assert lines[4] == "all runs: 3 exact and 3 filled up, 28.4% of the rows were filled up"
+        one = "runs without padding: 2, with padding: 1 (27.1% of all rows were padding)"
+        assert lines[3] == f"n 4, m 8: {one}"
+        every = "runs without padding: 3, with padding: 3 (28.4% of all rows were padding)"
+        assert lines[4] == f"all runs: {every}"
         assert session.runs_as_data()[1] == {
             "sizes": {"n": 1, "m": 8},
             "exact": 0, "filled_up": 1, "rows_given": 5, "rows_computed": 8,
@@ -184,7 +186,8 @@ def test_run_tells_where_the_request_ran(
     np.savez(tmp_path / "x.npz", x=_x(3, 2))
     command = ["run", str(made.path), "-i", str(tmp_path / "x.npz")]
     assert run_app(command) == 0
-    assert "sizes: n 3, m 2: runs at n 4, m 8, 81.2% of it is filled up" in capsys.readouterr().out
+    said = "sizes: n 3, m 2: runs at n 4, m 8, 81.2% of the run is padding"
+    assert said in capsys.readouterr().out
     assert run_app([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["request"]
     assert (found["request"], found["runs_at"]["sizes"]) == ({"n": 3, "m": 2}, {"n": 4, "m": 8})
@@ -201,12 +204,12 @@ def test_the_time_over_a_run_of_the_own_size_is_interpolated(made: Artifact) -> 
     at_1 = ranges.cost_of({"n": 1, "m": 5})
     assert at_1.own_us == pytest.approx(10 + (24 - 10) * 4 / 7)
     assert at_1.over_own == pytest.approx(24 / 18)
-    assert "about 1.33 times a run of its own sizes" in str(at_1)
+    assert "about 1.33 times as long as a run of the request's own sizes" in str(at_1)
     assert ranges.cost_of({"n": 2, "m": 8}).own_us == pytest.approx(24 + (100 - 24) / 3)
     between = ranges.cost_of({"n": 2, "m": 5}).own_us
     assert between == pytest.approx((18 * 2 + (16 + 84 * 4 / 7)) / 3)
     exact = ranges.cost_of({"n": 4, "m": 8})
-    assert (exact.over_own, "times a run" in str(exact)) == (1.0, False)
+    assert (exact.over_own, "times as long" in str(exact)) == (1.0, False)
     one.others[0].manifest = msgspec.structs.replace(one.others[0].manifest, speed_check=None)
     missing = one.cost_of({"n": 1, "m": 5})
     assert (missing.own_us, missing.over_own) == (None, None)

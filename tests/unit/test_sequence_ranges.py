@@ -196,7 +196,7 @@ def test_the_command_line_compiles_and_runs_a_range(tmp_path: Path) -> None:
     quick = ["--scheduler", "sequential", "--providers", "tvm", "--time-budget", "0"]
     told = CliRunner().invoke(app, [*command, *quick, "--shapes", "seq=1..9", "--most-sizes", "2"])
     assert told.exit_code == 0, told.output
-    assert "filled up between them, where `attention_mask` is filled with 0" in told.stdout
+    assert "; other sizes are padded, `attention_mask` with 0" in told.stdout
     np.savez(tmp_path / "feed.npz", **feed_of_encoder(6, 1))
     inputs = ["--inputs", str(tmp_path / "feed.npz"), "-o", str(tmp_path / "out.npz")]
     told = CliRunner().invoke(app, ["run", str(tmp_path / "e.tar"), *inputs])

@@ -86,8 +86,9 @@ def implementation(kernel: LibraryKernel) -> str:
 def unknown_imports(code: bytes) -> list[str]:
     """Return the functions that a library of kernels calls, but the runtime library lacks.
 
-    The runtime library runs models without TVM. Kernels may call only functions that it contains or
-    finds in the C library. These are listed in `runtime/model/tvm_imports.cc`.
+    The runtime library runs models without TVM. Kernels may call only functions that the runtime
+    library contains or finds in the C library. The file `runtime/model/tvm_imports.cc` lists these
+    functions.
 
     Parameters
     ----------
@@ -132,10 +133,10 @@ def set_num_threads(threads: int, pin: bool) -> None:
 
 
 def take_over_parallel_loops(path: str) -> None:
-    """Prepare the loaded library at `path` so that its kernels can run in shares.
+    """Prepare the loaded library at `path`, so that its parallel loops can run task by task.
 
-    A kernel's parallel loop consists of tasks. A share is one such task that runs as an operator of
-    its own.
+    A kernel's parallel loop consists of tasks. If a kernel runs in shares, each task is a share: it
+    runs as an operator of its own.
 
     Raises
     ------
@@ -176,7 +177,7 @@ def make_executor(
 
 
 def executor_of(instance: int) -> Executor:
-    """Return the executor of the `tvi_instance` at an address.
+    """Return the executor of an instance of the C interface (`tvi_instance`), given its address.
 
     The instance must outlive the executor.
     """
@@ -230,8 +231,8 @@ def measure_interleaved(
     warmup: untimed rounds before the timed ones.
     repeats: timed rounds.
     seed: seed of the random orders.
-    primed: whether to run an executor once more, untimed, just before each of its timed runs. Its
-        threads are then awake and its tensors are in caches, whatever ran before.
+    primed: whether to run an executor once more, untimed, just before each of its timed runs. Then
+        the executor's threads are awake and its tensors are in caches, whatever ran before.
 
     Returns
     -------
@@ -259,7 +260,7 @@ def run_fenced(
 
     Parameters
     ----------
-    kernel: the kernel, a packed function of TVM.
+    kernel: the function to run, a TVM kernel as a packed function.
     inputs, outputs: NumPy arrays. The results are written to `outputs`. bfloat16 is passed as
         uint16.
     before_fence: whether tensors end right before a forbidden page. If not set, tensors begin right

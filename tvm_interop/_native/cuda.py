@@ -93,7 +93,7 @@ def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -
 
     Parameters
     ----------
-    devices: for each stream, the number of its GPU. Several streams may be on the same GPU.
+    devices: for each stream, the number of its GPU. Streams may share a GPU.
     urgent: for each stream, whether its work has high priority on the GPU. By default no stream is
         urgent.
 
@@ -120,7 +120,7 @@ def stream_devices(streams: CudaStreams) -> list[int]:
 def out_of_reach(streams: CudaStreams) -> list[tuple[int, int]]:
     """Return the pairs of GPUs of which the first cannot access the memory of the second.
 
-    Only GPUs on which `streams` has a stream are considered.
+    GPUs on which none of the streams runs are left out.
     """
     return [(int(device), int(peer)) for device, peer in _function("out_of_reach")(streams)]
 
@@ -147,7 +147,7 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
 def fill_with_zeros(streams: CudaStreams, memory: CudaMemory) -> None:
     """Fill a block with zeros. Later runs and copies on `streams` begin after the block is filled.
 
-    One of the streams must be on the block's GPU.
+    At least one stream of `streams` must be on the block's GPU.
     """
     _function("fill_with_zeros")(streams, memory)
 
@@ -167,13 +167,13 @@ def make_loader(streams: CudaStreams) -> CudaLoader:
 def load(loader: CudaLoader, host: Any, device: Any) -> None:
     """Copy a tensor in host memory to a tensor on a GPU, and return when `host` may be changed.
 
-    The copy happens after runs that were launched on the loader's streams before, and before later
-    runs.
+    The copy happens after the runs that are already launched on the loader's streams, and before
+    later runs.
 
     Raises
     ------
     ExecutionError
-        No stream is on the GPU of the tensor.
+        None of the loader's streams is on the tensor's GPU.
     """
     _function("load")(loader, host, device)
 
@@ -204,7 +204,7 @@ def stage(staging: CudaStaging, port: int, host: Any) -> None:
 
     The function returns when `host` may be changed.
 
-    The copy happens after the runs that are already launched, and before later runs.
+    The GPU copies the data after the runs that are already launched, and before later runs.
     """
     _function("stage")(staging, port, host)
 
@@ -212,7 +212,7 @@ def stage(staging: CudaStaging, port: int, host: Any) -> None:
 def fetch(staging: CudaStaging, port: int) -> None:
     """Begin to copy an input or output (a port) to pinned memory.
 
-    The copy begins after the runs that are already launched.
+    The copying begins after the runs that are already launched.
     """
     _function("fetch")(staging, port)
 
@@ -283,7 +283,7 @@ def prepare_kernel(
     ----------
     library: the library's name.
     description: the operator that the kernel computes, as `LibraryOp.fields` returns it.
-    stream: an index into `streams`. The kernel is for the GPU of that stream.
+    stream: an index into `streams`. The kernel is for the GPU of the stream with this index.
     tensors: the kernel's arguments, aligned to 16 bytes, with the output last. The algorithms that
         are timed write to the output. The kernel keeps the tensors alive.
 
@@ -343,7 +343,7 @@ def make_executor(
 
 
 def dispatch_of(executor: CudaExecutor) -> Dispatch:
-    """Return in which way `executor` launches its operators (see `Dispatch`)."""
+    """Return how a run of `executor` gets its operators to the GPU (see `Dispatch`)."""
     dispatch: Dispatch = _function("dispatch")(executor)
     return dispatch
 
@@ -411,8 +411,8 @@ def time_launches(executor: CudaExecutor, number: int) -> float:
 def profile(executor: CudaExecutor) -> list[OperatorTiming]:
     """Run every operator once, and return the times at which each operator ran.
 
-    If the executor has a graph on one GPU, the operators run in a graph that records the times too.
-    Without such a graph, the operators are launched one by one.
+    If the executor has a CUDA graph on one GPU, the operators run in a similar graph that also
+    records the times. Otherwise the operators are launched one by one.
     """
     with GATE:
         return gpu_timings(_function("profile")(executor))
@@ -433,7 +433,7 @@ def measure_interleaved(
     repeats: timed rounds.
     seed: seed of the random orders.
     primed: whether to run an executor once more, untimed, just before each of its timed runs. The
-        caches then hold its data, whatever ran before.
+        caches then hold the executor's data, whatever ran before.
 
     Returns
     -------

@@ -1,9 +1,9 @@
 """Makes sure that no thread is running a model when the Python interpreter shuts down.
 
-Daemon threads keep running while Python shuts down. If such a thread returns from a native call in
-this time, Python ends the thread at once. The C++ code on the thread's stack cannot handle that,
-and the process dies with SIGABRT. So shutdown waits for the native calls that are running, and it
-blocks new calls.
+Daemon threads keep running while Python shuts down. If such a thread returns from a native call
+during the shutdown, Python ends the thread at once. The C++ code on the thread's stack cannot
+handle such an end, and the process dies with SIGABRT. So shutdown waits for the native calls that
+are running, and it blocks new calls.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _LONGEST_WAIT_S = 10.0
 
 
 class _Gate:
-    """Counts the threads inside of native calls, and can block threads that want to enter.
+    """Counts the threads that are inside of native calls, and can block threads that begin one.
 
-    A thread first adds itself to the count and then checks whether the gate is closed. `close`
-    first closes the gate and then reads the count. So the count that `close` reads includes every
-    thread that found the gate open.
+    A thread that enters first adds itself to the count of threads, and then checks whether the gate
+    is closed. `close` first closes the gate and then reads the count. So the count that `close`
+    reads includes every thread that found the gate open.
 
-    The count is the length of a deque, because append and pop are atomic and need no lock. Taking a
-    lock would last longer than running a small model.
+    The number of threads is the length of a deque, because append and pop are atomic and need no
+    lock. Taking a lock would last longer than running a small model.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class _Gate:
     def close(self) -> None:
         """Block new calls from all threads but the main one, and wait until running calls end.
 
-        The wait ends after `_LONGEST_WAIT_S` at the latest.
+        The method waits at most `_LONGEST_WAIT_S` seconds.
         """
         self._is_closed = True
         until = time.monotonic() + _LONGEST_WAIT_S

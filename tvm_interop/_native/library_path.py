@@ -18,15 +18,15 @@ def library_path() -> Path:
 
     The environment variable `TVM_INTEROP_LIBRARY` can name another build of the library, such as a
     sanitizer build. The named file must not belong to another user. Without the variable, the
-    library of the installed distribution is taken. In an editable install, the library is in
-    another folder than this file.
+    library of the installed distribution is taken. In an editable install, the library is not in
+    the folder of this file.
 
     Raises
     ------
     DeviceError
         The library is not installed.
     ExecutionError
-        Another user can change the file that the variable names.
+        Another user can change the file that `TVM_INTEROP_LIBRARY` names.
     """
     override = os.environ.get(OVERRIDE)
     if override:
@@ -43,8 +43,8 @@ def library_path() -> Path:
 def runtime_library_path() -> Path:
     """Return the path of the library with the C interface.
 
-    `libtvm_interop.so` contains that interface too. If it is installed, its path is returned, so
-    that a process that also compiles models has one pool of threads.
+    `libtvm_interop.so` contains the C interface too. If this library is installed, its path is
+    returned. Then a process that also compiles models has only one pool of threads.
 
     Raises
     ------
@@ -84,7 +84,8 @@ def installed_file(name: str) -> Path:
 def tvm_ffi_path() -> Path | None:
     """Return the path of `libtvm_ffi.so`, which the native library needs; None if it is missing.
 
-    tvm-ffi is not imported, because it imports PyTorch if that is installed.
+    tvm-ffi itself is not imported, because its import also imports PyTorch, if PyTorch is
+    installed.
     """
     package = importlib.util.find_spec("tvm_ffi")
     if package is None or package.origin is None:

@@ -21,7 +21,7 @@ IosPricing: TypeAlias = Any
 ServedProgram: TypeAlias = Any
 ServingEngine: TypeAlias = Any
 CombinedServing: TypeAlias = Any
-"""The names above are types of native objects, which are opaque to Python."""
+"""The names above are the types of native objects, whose contents Python cannot see."""
 
 Ids: TypeAlias = Sequence[int]
 IdLists: TypeAlias = Sequence[Sequence[int]]
@@ -35,7 +35,8 @@ list holds the operators of one group."""
 def _find(name: str) -> Any:
     """Return a Python function that calls the native function `name`.
 
-    The native library and tvm-ffi are loaded only at the first call, because loading takes a while.
+    The native library and tvm-ffi are loaded only at the first call, because it takes long to load
+    them.
     """
     found: Any = None
 

@@ -1,7 +1,7 @@
 """Loads and runs models through the C interface of the native library, `tvm_interop/runtime.h`.
 
-The functions are called by ctypes. Neither TVM nor tvm-ffi is imported. Without these imports, a
-model is ready in a fraction of the time that they would take.
+This module calls the library's functions by ctypes. It imports neither TVM nor tvm-ffi, because
+their imports would take several times as long as loading a model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ERRORS: dict[int, type[Exception]] = {
     4: ExecutionError,
     OUT_OF_MEMORY: MemoryError,
 }
-"""The error for each failing `tvi_status`."""
+"""The exception class for each `tvi_status` of the C interface that means a failure."""
 
 
 class Port(NamedTuple):
@@ -130,17 +130,17 @@ class NativeModel:
         return any(device != b"cpu:0" for device in devices)
 
     def num_threads(self, shape: int) -> int:
-        """Return the number of threads that the model was compiled for, for a set of shapes."""
+        """Return how many threads the model was compiled for, for a set of input shapes."""
         return int(self._library.tvi_model_num_threads(self._handle, shape))
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The batch size of each set of shapes; empty if the sets do not stand for batch sizes."""
+        """The batch size of each set of input shapes; empty if these are not batch sizes."""
         return self._sizes(self._library.tvi_model_batch_size)
 
     @property
     def ranges(self) -> dict[str, tuple[int, ...]]:
-        """For each dimension with a range of sizes, by name, its size in each set of shapes."""
+        """For each dimension with a range, by name, its size in each set of input shapes."""
         count = self._library.tvi_model_num_ranges(self._handle)
         return {
             self._library.tvi_model_range_dimension(self._handle, number).decode(): tuple(
@@ -152,7 +152,7 @@ class NativeModel:
 
     @property
     def row_masks(self) -> dict[str, str]:
-        """For each mask input, by name: where a padded run needs a 1 (see `RowMask.one_at`)."""
+        """For each mask, by the input's name: where it must be 1 (see `RowMask.one_at`)."""
         found = {}
         for i, port in enumerate(self.inputs[0]):
             one_at = self._library.tvi_model_row_mask(self._handle, i)
@@ -162,11 +162,11 @@ class NativeModel:
 
     @property
     def weights_nbytes(self) -> int:
-        """The size of the weights, which all instances share."""
+        """The size of the weights in bytes. All instances share the weights."""
         return int(self._library.tvi_model_weights_nbytes(self._handle))
 
     def instance_nbytes(self, shape: int) -> int:
-        """Return the size of an instance's tensors, for a set of shapes, without the weights."""
+        """Return the bytes of an instance's tensors without weights, for a set of input shapes."""
         return int(self._library.tvi_model_instance_nbytes(self._handle, shape))
 
     def input_alignment(self, shape: int, position: int) -> int:
@@ -181,9 +181,10 @@ class NativeModel:
         return NativeModelInstance(self, self._handle, shape)
 
     def _sizes(self, size_of: Callable[..., int]) -> tuple[int, ...]:
-        """The size that the C function `size_of` returns for each set of shapes.
+        """The size that the C function `size_of` returns for each set of input shapes.
 
-        `size_of` returns 0 if the sets of shapes do not stand for sizes. The result is then empty.
+        If the sets of input shapes do not stand for sizes, `size_of` returns 0, and this method
+        returns an empty tuple.
         """
         found = tuple(size_of(self._handle, shape) for shape in range(len(self.inputs)))
         return found if all(found) else ()
@@ -227,7 +228,7 @@ class NativeModelInstance:
         """
         self._handle = ctypes.c_void_p()
         self._library = _library()
-        self.model = model  # Keep it alive: it owns the descriptions of inputs and outputs.
+        self.model = model  # Keep the model alive: it owns the descriptions of inputs and outputs.
         _check(self._library.tvi_instance_create(handle, shape, ctypes.byref(self._handle)))
         self._num_inputs = len(model.inputs[shape])
         self._ports = [*model.inputs[shape], *model.outputs[shape]]
@@ -254,7 +255,7 @@ class NativeModelInstance:
 
     @property
     def address(self) -> int:
-        """The address of the `tvi_instance`."""
+        """The address of the instance: a pointer to a `tvi_instance` of the C interface."""
         assert self._handle.value is not None
         return self._handle.value
 
@@ -295,8 +296,8 @@ class NativeModelInstance:
 
         Parameters
         ----------
-        inputs, outputs: addresses by position. All other inputs and outputs stay at the addresses
-            that `place` set.
+        inputs, outputs: addresses by position. Inputs and outputs without an entry stay at the
+            addresses that `place` set.
 
         Raises
         ------

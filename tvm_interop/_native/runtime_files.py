@@ -19,7 +19,7 @@ _FILES: dict[RuntimeFile, str] = {
 def runtime_file(kind: RuntimeFile) -> Path:
     """Return the path of an installed file of the runtime library.
 
-    In an editable install, these files are in another folder than this module.
+    In an editable install, the runtime library's files are not in the folder of this module.
 
     Raises
     ------

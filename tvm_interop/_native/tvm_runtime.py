@@ -1,6 +1,6 @@
 """Loads TVM's runtime library, which kernels call, without importing TVM's Python package.
 
-Importing TVM's Python package would take about a second.
+TVM's Python package is not imported, because the import takes about a second.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..errors import DeviceError
 def load_tvm_runtime() -> None:
     """Load `libtvm_runtime.so` as TVM itself does, unless TVM is already imported.
 
-    Compiled kernels get memory and global functions from this library. If TVM is imported later, it
-    uses the loaded library.
+    Compiled kernels get memory and global functions from `libtvm_runtime.so`. If TVM is imported
+    later, it uses the library that is loaded already.
 
     Raises
     ------
@@ -50,7 +50,8 @@ def load_tvm_runtime() -> None:
 def tvm_version() -> str:
     """Return the version of TVM.
 
-    This function imports TVM only if the package `apache-tvm` is not installed.
+    The version is read from the installed package `apache-tvm`. Only if this package is missing,
+    for example because TVM was built from source, TVM is imported to ask for its version.
     """
     try:
         return importlib.metadata.version("apache-tvm")

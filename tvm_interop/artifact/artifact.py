@@ -3,16 +3,15 @@
 The file is a tar file with these members:
 
 - `manifest.json`: versions, target, how the model was scheduled, a SHA-256 of each other member,
-  and where each weight begins;
-- `plan.json`, and `schedule.json`, the schedule that the plan was made from;
-- `kernels.so`, the compiled kernels;
-- `weights.bin`, one block of bytes with all weights (see `weights`);
-- `fallback.json`, a plan without kernel libraries, if `plan.json` needs a kernel library.
+and where each weight begins; - `plan.json`, and `schedule.json`, the schedule that the plan was
+made from; - `kernels.so`, the compiled kernels; - `weights.bin`, one block of bytes with all
+weights (see `weights`); - `fallback.json`, a plan without kernel libraries, if `plan.json` needs a
+kernel library.
 
-A model can be compiled for several shapes of its inputs. Each shape after the first has its own
-copy of all members but the weights, in `shapes/1/`, `shapes/2/`, ... All shapes share one block of
-weights. A file for one shape has version 2. A file for several shapes has version 3. It has version
-4 if the shapes are batch sizes, and version 5 if they cover ranges of sizes. A file has version 6
+A model can be compiled for several sets of input shapes. Each set after the first has its own copy
+of all members but the weights, in `shapes/1/`, `shapes/2/`, ... All sets share one block of
+weights. A file for one set has version 2, and a file for several sets has version 3. It has version
+4 if the sets are for batch sizes, and version 5 if they cover ranges of sizes. A file has version 6
 if the size of an output depends on values that the model computes. Files of version 1 have
 `weights.npz` in place of `weights.bin`.
 
@@ -110,7 +109,8 @@ class Artifact:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _READ_LATER and "_native" in self.__dict__:
-            # The artifact now differs from the file that the native library loaded.
+            # The artifact now differs from the file that the native library loaded, so the native
+            # model is no longer used.
             self.__dict__["_native"] = None
         super().__setattr__(name, value)
 
@@ -163,7 +163,7 @@ class Artifact:
     def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:
         """The input shapes that the model can run, as mappings from inputs' names to shapes.
 
-        The first entry has the shapes of `plan`. This plan runs unless inputs of other shapes are
+        The first entry has the input shapes of `plan`, which runs unless inputs of other shapes are
         given.
         """
         if self.native is not None:
@@ -175,7 +175,7 @@ class Artifact:
 
     @property
     def cores(self) -> int:
-        """The number of cores that the model was compiled for, at the first of `input_shapes`."""
+        """The number of cores that the model was compiled for, at the first set of input shapes."""
         if self.native is not None:
             return self.native.num_threads(0)
         return sum(stream.threads for stream in self.plan.streams)
@@ -221,7 +221,7 @@ class Artifact:
         Raises
         ------
         ArtifactError
-            A library is missing, and there is no fallback.
+            A kernel library that `plan` needs is missing, and the artifact has no `fallback`.
         """
         from ..machine.kernel_libraries import library_version, why_missing
 
@@ -326,23 +326,24 @@ def load(
 
     An artifact holds machine code. `load` runs none of this code, but `GraphModule` runs it with
     all your rights. Make a `GraphModule` only from an artifact whose origin you trust. The digests
-    in the file show whether the file is damaged. They do not show who made it: someone who changes
-    the code can change the digests too. To accept only one particular file, give its `sha256`. To
-    accept only files of certain signers, give their `trusted_keys`.
+    in the file show whether the file is damaged. They do not show who made the file: someone who
+    changes the code can change the digests too. To accept only one particular file, give its
+    `sha256`. To accept only files of certain signers, give their `trusted_keys`.
 
     The native library reads and checks the file. If the native library cannot run the model, for
     example because the model is for a GPU, Python reads the file. `plan`, `schedule` and the other
     fields are read when they are used.
 
-    Weights stay in the file, and are read into memory when they are used. Do not overwrite a file
-    in place while it is in use. `save` and `compile` never overwrite a file in place.
+    Weights stay in the file, and are read into memory when they are used. So do not overwrite the
+    file in place while its artifact is in use. `save` and `compile` never overwrite a file in
+    place.
 
     Parameters
     ----------
     path: a file that `Artifact.save` or `compile` wrote.
     kernels: False leaves the machine code out: plan, schedule, weights and manifest can be looked
         at, and nothing can be run.
-    sha256: the SHA-256 that the file must have, as `sha256sum` prints it; any other is refused.
+    sha256: the SHA-256 that the file must have, as `sha256sum` prints it; other files are refused.
     trusted_keys: files of public keys; the artifact must be signed with one of them (see `sign`).
         The default is the files that TVM_INTEROP_TRUSTED_KEYS names, if kernels are loaded. If no
         files are given, no signature is needed.
@@ -352,9 +353,10 @@ def load(
     ArtifactError
         The file is missing, truncated, damaged or not an artifact. Its version is unknown, its
         digest is not `sha256`, or it is signed by none of `trusted_keys`. Or its plan is unsafe, or
-        a number in it is out of bounds.
+        a number in the file is out of bounds.
     InputError
-        A key file holds no Ed25519 public key; `cryptography` is not installed (extra `sign`).
+        A key file holds no Ed25519 public key, or the package `cryptography` is not installed
+        (extra `sign`).
 
     Examples
     --------
@@ -410,13 +412,14 @@ class _Unread:
     def native_model(self) -> NativeModel | None:
         """Load the file in the native library; return None if the library refuses it.
 
-        If the library refuses the file, Python reads it, and says what is wrong with it. Python
-        also reads models for GPUs, because their inputs and outputs may be tensors on the GPU.
+        If the native library refuses the file, Python code reads it later, and says what is wrong
+        with it. Python code also reads models for GPUs, because their inputs and outputs may be
+        tensors on the GPU.
         """
         try:
             native = NativeModel(os.fspath(self._path), self._sha256, ONEDNN.find())
         except (TVMInteropError, MemoryError) as error:
-            _LOG.debug("the native library does not load it: %s", error)
+            _LOG.debug("the native library does not load the artifact: %s", error)
             self._refusal = str(error).removeprefix(f"`{self._path}`: ")
             return None
         if native.is_for_gpu:

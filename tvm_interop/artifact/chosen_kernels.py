@@ -28,14 +28,14 @@ class ChosenKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The kernels and layouts that were chosen for a model at some shapes of its inputs.
 
-    The kernel that is the fastest at one size is usually also the fastest at a size near it. So the
-    choice can be used at other sizes, without any measurements there.
+    The kernel that is the fastest at one size is usually also the fastest at similar sizes. So a
+    choice made at some shapes can be used at other shapes, without new measurements.
 
     Attributes
     ----------
     chosen: the kernel of each operator, by the operator's name.
-    are_checked: whether the results of the libraries' kernels were checked when the model was
-        compiled for its own shapes.
+    are_checked: whether the results of the libraries' kernels were checked at the shapes at which
+        the kernels were chosen.
     """
 
     chosen: dict[str, ChosenKernel]
@@ -70,8 +70,8 @@ class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_known_right(self, op: Operator) -> bool:
         """Whether the library's kernel of `op` need not be checked again at the shapes of `op`.
 
-        True for an operator whose check takes long, if the same kernel was chosen and checked at
-        the shapes for which the choice was made. Short checks are made again.
+        A check that takes long is not repeated if the same kernel was chosen and checked at the
+        shapes for which the choice was made. Short checks are always repeated.
         """
         chosen = self.chosen.get(op.name)
         if not self.are_checked or chosen is None or op.description is None or op.flops <= _LONG:

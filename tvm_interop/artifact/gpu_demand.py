@@ -28,7 +28,7 @@ class GpuDemand:
     nbytes: bytes that the operator reads and writes.
     demand: the share of a multiprocessor that one block takes. It is the largest of the block's
         shares of the threads, the registers and the shared memory. If the operator has several
-        launches, the launch with the largest share is meant.
+        launches, `demand` is the largest share of all launches.
     resident: the number of blocks that a multiprocessor holds at once, for the launch with the
         largest `demand`.
     limited_by: the resource that limits the number of resident blocks (see `Residency`).
@@ -60,8 +60,8 @@ class GpuDemand:
 
 
 def gpu_demand_of(traits: OperatorTraits, arch: str) -> GpuDemand | None:
-    """The resources that an operator with these traits needs; None if the operator launches no
-    kernel.
+    """The resources that an operator with the traits `traits` needs; None if the operator launches
+    no kernel.
     """
     if not traits.kernels:
         return None
@@ -80,9 +80,9 @@ def gpu_demand_of(traits: OperatorTraits, arch: str) -> GpuDemand | None:
 def gpu_demands(artifact: Artifact, plan: Plan) -> dict[str, GpuDemand]:
     """The resources of a GPU that each operator of a plan needs, by the operator's name.
 
-    An artifact may hold kernels for several architectures. The numbers are for the newest of these
-    architectures whose limits this package knows. The result is empty if this package knows none of
-    them, for artifacts of older versions, and for CPUs.
+    An artifact may hold kernels for several architectures. The numbers are for the newest
+    architecture whose limits this package knows. The result is empty for artifacts of older
+    versions, for CPUs, and if this package knows the limits of none of the architectures.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from .manifest import Manifest, RowSizes
 VERSION = 6
 """The newest version of the file that this release reads."""
 MAX_SHAPES = 64
-"""The most input shapes that one artifact may be compiled for."""
+"""The most sets of input shapes that one artifact may be compiled for."""
 
 
 class Contents(NamedTuple):
@@ -31,21 +31,21 @@ class Contents(NamedTuple):
 
 
 def prefix(shape: int) -> str:
-    """The folder in the tar file that holds the members of input shape number `shape`.
+    """The folder in the tar file that holds the members of the set of input shapes `shape`.
 
-    Shapes are numbered from 0. Shape 0 has no folder.
+    The sets of input shapes are numbered from 0. The members of set 0 are in no folder.
     """
     return f"shapes/{shape}/"
 
 
 def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
-    """Check that the plans of all shapes fit the ranges in `rows`, unless `rows` is None.
+    """Check that all plans fit the ranges in `rows`, unless `rows` is None.
 
     Raises
     ------
     ArtifactError
-        A plan does not fit, or an input that `rows` names as a mask cannot be a mask; see
-        `check_row_sizes` and `check_masks`.
+        A plan does not fit the ranges, or an input that `rows` names as a mask cannot be a mask;
+        see `check_row_sizes` and `check_masks`.
     """
     if rows is not None:
         check_row_sizes(rows.ranges, plans)
@@ -53,13 +53,14 @@ def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
 
 
 def check_counted(manifest: Manifest, plans: Sequence[Plan]) -> None:
-    """Check the outputs whose size depends on computed values against the plans of all shapes.
+    """Check that the plans have the outputs whose size depends on computed values.
 
     Raises
     ------
     ArtifactError
-        The manifest names an output, an axis or a size that the plan does not have, or the sizes
-        are not the plan's last outputs. Or the model has batch sizes or ranges too.
+        The manifest names an output, an axis or a size that the plan does not have, or the tensors
+        that hold sizes are not the plan's last outputs. Or the model was compiled for batch sizes
+        or ranges too.
     """
     if not manifest.counted:
         return

@@ -26,16 +26,18 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The schedule's latency, measured against sequential execution of the same kernels.
 
     The schedule and sequential execution ran in turns, in the same rounds. If the schedule was
-    faster in the process that compiled, several new processes ran both again, and the numbers come
-    from these processes (see `compiler.new_processes`).
+    faster in the process that compiled, several new processes ran the schedule and sequential
+    execution again. The numbers then come from the new processes (see `compiler.new_processes`).
 
     Attributes
     ----------
     sequential_us, scheduled_us: median latencies, in microseconds.
     noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Without
         noise it would be 1.
-    shipped: how the artifact runs: `scheduled` if the schedule passed, or else `sequential`.
-    rounds: the number of rounds, in all processes together. 0 in artifacts of older versions.
+    shipped: how the artifact runs: `scheduled` if the schedule passed the speed check, or else
+        `sequential`.
+    rounds: the number of rounds that were measured, in all processes together. 0 in artifacts of
+        older versions.
     paired_ratio: the scheduled latency divided by the sequential latency. It is estimated from the
         ratio in each round, or from the ratio in each new process. None in artifacts of older
         versions.
@@ -61,7 +63,7 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the outputs of a model that computes in bfloat16 are from the float32 outputs.
+    """How far the outputs of a model in bfloat16 are from those of the same model in float32.
 
     Attributes
     ----------
@@ -69,9 +71,9 @@ class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     error: the Euclidean norm of the difference between the output and the float32 output, divided
         by the norm of the float32 output. If there are several outputs, this is their largest
         error.
-    largest_difference: the largest absolute difference between an output number and its float32
-        counterpart, divided by the largest absolute float32 number of that output. If there are
-        several outputs, this is the largest of their differences.
+    largest_difference: the largest absolute difference between a number of an output and the same
+        number in float32, divided by the largest absolute number of this output in float32. If
+        there are several outputs, this is the largest of their differences.
     inputs: whether the model ran on random inputs or on inputs that the user gave.
     name: the name of the precision.
     """
@@ -126,7 +128,7 @@ def _some(names: tuple[str, ...], limit: int = 3) -> str:
 
 
 class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which kernels were compared with a reference when the model was compiled.
+    """Which kernels were compared with a reference when the model was compiled, and which failed.
 
     Attributes
     ----------
@@ -135,10 +137,10 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         operators use is counted only once.
     too_large: the number of TVM's kernels that were not compared because that would take too much
         time or memory.
-    plain: the fault of each kernel that failed, in words. A kernel of TVM's is listed by its own
-        name. A slower kernel replaces it, built without a schedule or vector instructions. A
-        library's kernel is listed by the operator's name. TVM's kernel, which is slower, replaces
-        it.
+    plain: the fault, in words, of each kernel that failed and was replaced by a slower kernel. A
+        TVM kernel is listed by its own name, and was replaced by the same kernel built without a
+        schedule or vector instructions. A library's kernel is listed by the operator's name, and
+        was replaced by TVM's kernel.
     unchecked: why none of TVM's kernels was compared; None if the kernels were compared.
     """
 
@@ -156,9 +158,9 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    differences: how far each merged operator, by its name, is from the separate operators. It is
-        the largest absolute difference between the two results, divided by the largest absolute
-        number of that result. None if the results were not compared.
+    differences: how far the results of each merged operator, by its name, are from those of the
+        separate operators. It is the largest absolute difference, divided by the largest absolute
+        number in the separate operators' results. None if the results were not compared.
     unchecked: why nothing was compared; None if the operators were compared.
     """
 
@@ -167,7 +169,7 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def largest(self) -> float | None:
-        """The largest difference of all merged operators; None if any of them was not compared."""
+        """The largest number in `differences`; None if one of these numbers is None."""
         known = [far for far in self.differences.values() if far is not None]
         return max(known) if known and len(known) == len(self.differences) else None
 
@@ -188,16 +190,15 @@ class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     If the inputs of a run are padded to a longer sequence, the mask is 0 at the new positions.
     `lowering.masked_positions` has proven that the outputs then stay right if the mask's numbers
-    meet the condition that `one_at` names. Each such run checks this condition.
+    meet the condition that `one_at` names. Each padded run checks this condition.
 
     Attributes
     ----------
     input: the name of the input.
     one_at: where the mask must be 1. `first`: at the first position, for all indices of the other
-        dimensions. `any`: at one position or more, of a mask with one element for each position. If
-        there are two ranges, each row of the first range needs such a position. `all`: at all
-        positions. With `first`, `any` and `all`, all numbers of the mask must be from 0 to 1.
-        `nowhere` sets no condition.
+        dimensions. `any`: at one position or more. If there are two ranges, each row of the first
+        range needs a position at which the mask is 1. `all`: at all positions. For `first`, `any`
+        and `all`, all numbers of the mask must also be from 0 to 1. `nowhere` sets no condition.
     """
 
     input: str
@@ -205,7 +206,7 @@ class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SecondRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A second dimension with a range of sizes, and its size in each of the artifact's shapes."""
+    """A second dimension with a range, and its size in each set of input shapes of the artifact."""
 
     dimension: str
     sizes: tuple[int, ...]
@@ -219,21 +220,23 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     was compiled for. The outputs stay right, because each row of an output depends only on the same
     row of the inputs. `lowering.independent_rows` has proven this. The dimension may also have the
     positions of a sequence in place of rows. Positions influence each other. In this case,
-    `lowering.masked_positions` has proven that added positions change nothing at the other ones.
+    `lowering.masked_positions` has proven that added positions do not change the results at the
+    positions that were given.
 
-    The artifact has several shapes. The rows of an input or output lie along the dimension whose
-    size differs between these shapes. An input that has the same size in all shapes has no rows. If
-    the range is one of positions of a sequence, an output may also have no rows.
+    The artifact has several sets of input shapes. The rows of an input or output lie along the
+    dimension whose size differs between these sets. An input that has the same shape in all sets
+    has no rows. If the range is the length of a sequence, an output may also have no rows.
 
-    With two ranges, the model was compiled for each combination of the sizes. The rows of the first
-    range are then independent. Those of the second range may be positions of a sequence.
+    If there are two ranges, the model was compiled for each combination of their sizes. The rows of
+    the first range are independent, and the rows of the second range may be positions of a
+    sequence.
 
     Attributes
     ----------
     dimension: the name of the dimension, such as `batch`.
-    sizes: the number of rows of each of the artifact's shapes, in order.
-    masks: the inputs that are padded with 0 along the positions of a sequence, which are the last
-        range. All other inputs are padded with copies of their last row.
+    sizes: the number of rows in each of the artifact's sets of input shapes, in order.
+    masks: the inputs that are padded with 0 if the last range is the length of a sequence. All
+        other inputs are padded with copies of their last row.
     second: the second range; None if there is only one range.
     """
 
@@ -249,12 +252,12 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def ranges(self) -> dict[str, tuple[int, ...]]:
-        """The size of each of the artifact's shapes, by the name of the dimension.
+        """For each dimension with a range, by its name, its size in each set of input shapes.
 
         Raises
         ------
         ArtifactError
-            Both ranges are of one dimension.
+            Both ranges belong to the same dimension.
         """
         if self.second is None:
             return {self.dimension: self.sizes}
@@ -285,8 +288,8 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         listed = " times ".join(
             ", ".join(map(str, sorted(set(sizes)))) for sizes in self.ranges.values()
         )
-        return f"{told}, compiled for {listed} and filled up between them" + "".join(
-            f", where `{mask.input}` is filled with 0" for mask in self.masks
+        return f"{told}, compiled for {listed}; other sizes are padded" + "".join(
+            f", `{mask.input}` with 0" for mask in self.masks
         )
 
 
@@ -334,11 +337,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unaligned_inputs: whether a run on a CPU may read inputs at any address that is a multiple of
         the element's size. False in artifacts of older versions, whose kernels need a multiple of
         64 bytes.
-    batch_sizes: the batch size of each shape, in order, if the artifact's shapes are batch sizes;
-        empty otherwise. The first axis of all inputs and outputs is then the batch, and each row is
-        computed independently.
-    row_sizes: if the model runs any number of rows within a range, the number of rows in each of
-        the artifact's shapes, in order; None otherwise.
+    batch_sizes: the batch size of each set of input shapes, in order, if the sets stand for batch
+        sizes; empty otherwise. The first axis of all inputs and outputs is then the batch, and each
+        row is computed independently.
+    row_sizes: if the model runs any number of rows within a range, the number of rows in each set
+        of input shapes, in order; None otherwise.
     counted: the outputs whose size depends on values that the model computes.
     """
 
@@ -434,8 +437,8 @@ def check_manifest(manifest: Manifest) -> None:
     for name, far in merged.differences.items() if merged is not None else ():
         if far is not None and not 0 <= far < math.inf:
             raise ArtifactError(
-                f"`manifest.json` has a difference of {far} for the merged operator `{name}`; it "
-                "must be finite, 0 or more"
+                f"`manifest.json` says that merging the operator `{name}` changed its results by "
+                f"{far}; this difference must be finite, 0 or more"
             )
     if manifest.program_check is not None:
         check_errors(manifest.program_check)

@@ -1,6 +1,6 @@
-"""The field of the manifest that compares a compiled program of `torch.export` with PyTorch.
+"""Defines a field of the manifest: how a compiled program of `torch.export` compares with PyTorch.
 
-The comparison is stored in `manifest.json`. The artifact has no separate file for it.
+The result of the comparison is stored in `manifest.json`; the artifact has no separate file for it.
 """
 
 from __future__ import annotations

@@ -74,10 +74,10 @@ class RequestCost:
     request: the size of each dimension of the request, by its name.
     runs_at: the compiled sizes at which the request runs.
     shape: the index of these sizes in `Ranges.compiled` and `Artifact.input_shapes`.
-    filled_share: the share of the positions of the run that are padding, from 0 to 1.
+    filled_share: the fraction of the run's rows and positions that are padding, from 0 to 1.
     own_us: the latency that a run at the request's own sizes would have. It is interpolated between
-        the latencies at the next smaller and larger compiled sizes. None if one of these was not
-        measured.
+        the latencies at the next smaller and the next larger compiled sizes. None if one of these
+        latencies was not measured.
     """
 
     request: dict[str, int]
@@ -95,14 +95,14 @@ class RequestCost:
 
     def __str__(self) -> str:
         told = (
-            f"{_in_words(self.request)}: runs at {self.runs_at}, {self.filled_share:.1%} of it is "
-            f"filled up; {self.runs_at.latency_in_words}"
+            f"{_in_words(self.request)}: runs at {self.runs_at}, {self.filled_share:.1%} of the "
+            f"run is padding; {self.runs_at.latency_in_words}"
         )
         if self.filled_share == 0 or self.over_own is None:
             return told
         return (
-            f"{told}; about {self.over_own:.2f} times a run of its own sizes, as interpolated "
-            "between compiled sizes"
+            f"{told}; it takes about {self.over_own:.2f} times as long as a run of the request's "
+            "own sizes, whose latency is interpolated between compiled sizes"
         )
 
 
@@ -207,7 +207,7 @@ class Ranges:
             found.append(f"  {each.name}: axis of {inputs}; compiled for {sizes}")
         if self.filled_with_0:
             names = ", ".join(f"`{name}`" for name in self.filled_with_0)
-            found.append(f"  filled up with 0: {names}; other inputs with their last row")
+            found.append(f"  padded with 0: {names}; all others are padded with their last row")
         found += [f"  {each}: {each.latency_in_words}" for each in self.compiled]
         return [
             *found,
@@ -225,9 +225,10 @@ def ranges_of(
 
     Parameters
     ----------
-    rows: the sizes as the artifact's manifest has them.
-    shapes: the shapes of the inputs, by their names, for each of the artifact's shapes.
-    latencies: the speed check and the predicted makespan, for each of the artifact's shapes.
+    rows: the field `row_sizes` of the artifact's manifest.
+    shapes: for each of the artifact's sets of input shapes, the shapes by the inputs' names.
+    latencies: the speed check and the predicted makespan, for each of the artifact's sets of input
+        shapes.
     """
     by_name = rows.ranges
     sizes = list(zip(*by_name.values(), strict=True))

@@ -1,7 +1,7 @@
 """Reads an artifact's file in Python, to give access to its plan, schedule and weights.
 
-The native library has its own reader of artifacts, which `GraphModule` uses. It accepts the same
-files as this module.
+The native library has its own reader of artifacts, which `GraphModule` uses. That reader accepts
+the same files as this module.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _KEPT = {
 }
 """The members that are read into memory, each with its largest allowed size in bytes."""
 _OF_A_SHAPE = ("manifest.json", "plan.json", "schedule.json", "fallback.json", "kernels.so")
-"""The members that are stored again for each input shape after the first, in a separate folder."""
+"""The members that each set of input shapes after the first has again, in its own folder."""
 _REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
 
 
 def read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
-    """Read an open artifact for each set of input shapes, and check everything but the machine
-    code.
+    """Read an open artifact's contents for each set of input shapes, and check everything but the
+    machine code.
 
     Parameters
     ----------
@@ -94,11 +94,12 @@ def _read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
 def _model(
     members: dict[str, Member], folder: str, manifest: Manifest, block: np.ndarray | None
 ) -> Contents:
-    """Read the model for one shape of its inputs.
+    """Read the model for one set of input shapes.
 
     Parameters
     ----------
-    folder: the folder of the shape's members in the tar file; empty for the first shape.
+    folder: the folder in the tar file that holds the members for this set of input shapes; empty
+        for the first set.
     block: the bytes of all weights; None in version 1, which has `weights.npz`.
     """
     plan = read_plan(_data(members, f"{folder}plan.json"))
@@ -127,7 +128,7 @@ def _model(
 
 
 def _prefixes_in(members: Mapping[str, object]) -> list[str]:
-    """The folders of the input shapes 1, 2, ..., up to the first folder that is missing."""
+    """The folders of the sets of input shapes 1, 2, ..., up to the first folder that is missing."""
     found = []
     for i in range(1, MAX_SHAPES):
         if f"{prefix(i)}plan.json" not in members:

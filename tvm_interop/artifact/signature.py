@@ -33,10 +33,10 @@ class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
 
     def signed(self) -> bytes:
-        """The bytes that are signed.
+        """The bytes that `sign` signs: the format's name and version, and the artifact's digest.
 
-        The bytes begin with the name of the format. So if the same key signs other data, that
-        signature is never valid for an artifact.
+        The signed bytes begin with the name of the format. So if the same key also signs data of
+        another format, the signature of that data is never valid for an artifact.
         """
         return f"{self.format} {self.version}\n{self.sha256}\n".encode()
 
@@ -51,7 +51,8 @@ def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
     Raises
     ------
     InputError
-        The file `key` holds no private Ed25519 key; `cryptography` is not installed (extra `sign`).
+        The file `key` holds no private Ed25519 key, or the package `cryptography` is not installed
+        (extra `sign`).
     ArtifactError
         There is no file at `path`.
     """
@@ -73,7 +74,7 @@ def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
 
 
 def signed_sha256(path: str | os.PathLike[str], keys: Sequence[str | os.PathLike[str]]) -> str:
-    """Return the digest of the artifact at `path` that one of these keys has signed.
+    """Return the digest of the artifact at `path` that one of `keys` has signed.
 
     Parameters
     ----------
@@ -82,9 +83,10 @@ def signed_sha256(path: str | os.PathLike[str], keys: Sequence[str | os.PathLike
     Raises
     ------
     ArtifactError
-        There is no readable signature, or none of the keys made it.
+        There is no readable signature, or it was made with none of `keys`.
     InputError
-        A file holds no public Ed25519 key; `cryptography` is not installed (extra `sign`).
+        A file holds no public Ed25519 key, or the package `cryptography` is not installed (extra
+        `sign`).
     """
     known = [_key(key, "public") for key in keys]
     from cryptography.exceptions import InvalidSignature

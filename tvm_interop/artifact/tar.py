@@ -66,7 +66,7 @@ def write_tar(
             info = tarfile.TarInfo(name)
             info.size = nbytes
             file.seek(header_at)
-            # In GNU's format, a single header can hold a size above 8 GiB.
+            # GNU's format is used, because in it a single header can hold a size above 8 GiB.
             file.write(info.tobuf(tarfile.GNU_FORMAT))
             file.seek(end)
         file.write(bytes(2 * _BLOCK))

@@ -1,4 +1,4 @@
-"""Lays out the weights of an artifact in one block of bytes, and reads weights from such a block.
+"""Lays out the weights of an artifact in one block of bytes, and reads them from the block.
 
 Each weight begins at a multiple of `ALIGNMENT` bytes, as kernels require.
 """
@@ -39,8 +39,8 @@ def shared(
 
     Returns
     -------
-    The table of weights, numbered from 0; and for each model a mapping from the model's index of a
-    weight to the index in the table.
+    The table of all weights, by index from 0; and for each model, a mapping from the model's index
+    of a weight to the weight's index in the table.
     """
     table: dict[int, np.ndarray] = {}
     known: dict[tuple[object, ...], int] = {}

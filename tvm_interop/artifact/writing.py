@@ -17,7 +17,7 @@ from .manifest import Manifest
 from .tar import write_tar
 
 _VERSION_OF_ONE_SHAPE, _VERSION_OF_SHAPES, _VERSION_OF_BATCHES, _VERSION_OF_RANGES = 2, 3, 4, 5
-"""The versions of files with one input shape, with several input shapes, with batch sizes, and with
+"""The versions of files with one set of input shapes, with several sets, with batch sizes, and with
 ranges of sizes. A file with outputs whose size depends on computed values has version `VERSION`.
 
 A file is written in the lowest version that can hold its contents, so that older releases can read

@@ -37,8 +37,8 @@ def annotate(
 def annotated_schedule(module: Any, function: str = "main") -> Schedule | None:
     """The schedule that is stored as an attribute of `function`.
 
-    Return None if `module` is not a Relax module, or if it has no function of this name with a
-    schedule.
+    Return None if `module` is not a Relax module, or if its function `function` is missing or has
+    no schedule.
 
     Raises
     ------

@@ -123,7 +123,7 @@ def compile(
     Raises
     ------
     UnsupportedModelError, InputError, ScheduleError, DeviceError
-        The message names the cause and says what to do. No file is written then.
+        The message names the cause and says what to do. If an error is raised, no file is written.
 
     Examples
     --------
@@ -213,9 +213,9 @@ def compile(
 
 
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
-    """Yield pairs: the options to compile for the shapes in an entry of `each`, and the entry.
+    """Yield each entry of `each`, paired with options whose time budget is for this entry alone.
 
-    Each model may take an equal fraction of the compilation time that is left.
+    Each entry gets an equal fraction of the compilation time that is left.
     """
     budget = options.budget
     for i, shapes in enumerate(each):
@@ -293,7 +293,7 @@ def _compile_one(
     keep_slower: bool,
     options: Mapping[str, Any],
 ) -> Artifact:
-    """Make the artifact for one shape of the inputs.
+    """Make the artifact for one set of input shapes.
 
     Parameters
     ----------
@@ -347,7 +347,7 @@ def _scheduled(
 ) -> Schedule:
     """Run the scheduler. If there is no time for that, return the sequential schedule."""
     budget = compilation.options.budget
-    options_of(scheduler)  # Refuses an unknown scheduler.
+    options_of(scheduler)  # This call raises an error for an unknown scheduler.
     if scheduler == "sequential" or not budget.measures_nothing:
         try:
             made = compilation.schedule(scheduler, latency, **options)

@@ -65,8 +65,8 @@ class Kernels:
         kept: the cache in which built libraries are kept for later compilations; None for no cache.
         progress: called with a message when the kernels are built.
         checker: checks the compiled kernels; None for a GPU, whose kernels are not checked.
-        schedule: the pass that schedules each kernel by itself; by default the kernels are
-            scheduled already.
+        schedule: the pass that schedules each kernel, independent of other kernels; by default
+            the kernels are scheduled already.
         """
         self._schedule = schedule
         self._scheduled: tvm.IRModule | None = None
@@ -86,7 +86,7 @@ class Kernels:
     def only(self, names: Collection[str]) -> Kernels:
         """Return only the kernels whose names are in `names`.
 
-        Kernels with other names are not scheduled.
+        Kernels that are not in `names` are not scheduled either, which saves time.
         """
         made = Kernels(
             _only(self._module, names),
@@ -113,7 +113,8 @@ class Kernels:
     def code(self) -> bytes:
         """The bytes of the compiled kernel library.
 
-        If an earlier compilation kept a library of the same kernels, its bytes are reused.
+        If an earlier compilation kept a library of the same kernels, the bytes of that library are
+        reused.
         """
         found = None if self._kept is None else kept_kernels(self._kept, self.hashes)
         if found is not None:
@@ -124,7 +125,7 @@ class Kernels:
         return code
 
     def build(self) -> None:
-        """Compile the kernels now instead of when they are first needed."""
+        """Compile the kernels now, not only when they are first needed."""
         _ = self.code
 
     def _built(self) -> bytes:
@@ -163,7 +164,7 @@ class Kernels:
 
     @cached_property
     def parallel(self) -> bool:
-        """Whether any kernel splits its work over a team of CPU threads."""
+        """Whether any kernel divides its work among several CPU threads."""
         return any(uses_parallel_loops(self.scheduled).values())
 
     @cached_property
@@ -188,8 +189,8 @@ class Lowered(ABC):
 
     Attributes
     ----------
-    import_anew: imports the model again and returns the Relax module as it was before lowering.
-        That module is not kept, because it would hold a second copy of many weights.
+    import_anew: imports the model again and returns the Relax module as it was before lowering. The
+        compilation does not keep this module, because it would hold a second copy of many weights.
     module: the Relax module of fused kernels, before they are scheduled.
     program: the operators, each with the kernel that was chosen for it. Large operators are divided
         into parts.
@@ -261,8 +262,9 @@ class Lowered(ABC):
 
         Parameters
         ----------
-        op_us: called only if needed. It returns the latency in microseconds of each operator when
-            it runs alone, by name. It returns None if latencies are unknown.
+        op_us: a function that is called only if latencies are needed. It returns the latency in
+            microseconds of each operator when the operator runs alone, by name, or None if
+            latencies are unknown.
         """
 
     @abstractmethod
@@ -325,8 +327,8 @@ class Backend(Protocol):
     device: the kind of device that kernels run on.
     providers: the names of the providers whose kernels an operator may get.
     clock: times several executors on the device against each other.
-    prices_by_name: whether the caller may name a device description or the database as the source
-        of a schedule's latencies.
+    prices_by_name: whether a schedule's latencies may come from a device description or from the
+        database, which the caller names.
     keeps_choices: whether later compilations may reuse the schedule that this compilation chose.
     counts_cores: whether operators run on the cores of this machine's CPU. `explain` supports only
         such devices.

@@ -27,8 +27,8 @@ def why_not_in_bf16(options: CompileOptions) -> str | None:
 
 
 def can_fill_up(options: CompileOptions) -> bool:
-    """Whether inputs of a run on the target can be filled up (padded) to a larger compiled size.
+    """Whether the inputs of a run on the target can be padded to a larger compiled size.
 
-    So far inputs can be filled up only on CPUs.
+    So far inputs can be padded only on CPUs.
     """
     return not is_cuda(options.target)

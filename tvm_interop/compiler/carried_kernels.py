@@ -27,15 +27,15 @@ def with_kernels(
 ) -> Program:
     """Give each operator of `program` the kernel that `kernels` has for an operator of this name.
 
-    `kernels` may lack the operator, or its library may be unable to run the operator at the shapes
-    of `program`. Then the operator gets the kernel of the first library that can run it, or TVM's
-    kernel if that is usually the faster one (see `is_usually_tvms`). A tensor gets a blocked layout
-    if it has one in `kernels`, and every operator that reads or writes it can work with this
-    layout.
+    `kernels` may have no kernel for an operator, or the chosen library may be unable to run the
+    operator at the shapes of `program`. Then the operator gets the kernel of the first library that
+    can run it, or TVM's kernel if that is usually faster (see `is_usually_tvms`). A tensor gets a
+    blocked layout if it has one in `kernels`, and every operator that reads or writes it can work
+    with this layout.
 
     Parameters
     ----------
-    kernels: the kernels, which were chosen at other shapes.
+    kernels: the kernels that were chosen for other shapes of the model's inputs.
     program: the program, whose operators have TVM's kernels.
     providers: the names of the available providers, at least one of them a library.
     blocked: the layout of blocked tensors.
@@ -88,7 +88,7 @@ def kernels_like(given: object) -> ChosenKernels | None:
     Raises
     ------
     InputError
-        `given` is something else, or it is for GPUs.
+        `given` is of another type, or an artifact for GPUs.
     ArtifactError
         The file is not an artifact.
     """

@@ -66,7 +66,8 @@ class KernelChecker:
     parameters: the types of each kernel's inputs and outputs, by the kernel's name.
     target: the TVM target that the kernels are compiled for.
     libraries: the checker of library kernels for the same model.
-    budget: the time of the compilation. A kernel that cannot be checked in time is used unchecked.
+    budget: the time that the compilation may take. A kernel that cannot be checked in time is used
+        unchecked.
     """
 
     as_written: tvm.IRModule
@@ -86,7 +87,7 @@ class KernelChecker:
     ) -> CheckedKernels:
         """Check the kernels, and return the library for the artifact.
 
-        The result also counts the library kernels that `libraries` has checked.
+        The returned `CheckedKernels` also counts the library kernels that `libraries` has checked.
 
         Parameters
         ----------
@@ -163,8 +164,8 @@ class KernelChecker:
                 fault,
             )
         plain = self._built_plainly(written_out, faults)
-        # The result for a kernel without a schedule is not kept, because `keys` identify the
-        # scheduled kernels.
+        # The result for a kernel that was rebuilt without a schedule is not kept, because its key
+        # in `keys` stands for the scheduled kernel.
         still = self._faults({name: keys[name] for name in faults}, None, plain)
         for name, fault in still.items():
             raise ExecutionError(
@@ -183,7 +184,7 @@ class KernelChecker:
 
         Parameters
         ----------
-        keys, scheduled, code, count: as in `_faults`.
+        keys, scheduled, code, count: see the parameters of `_faults`.
 
         Returns
         -------
@@ -227,15 +228,15 @@ class KernelChecker:
         """The kinds of input numbers that a kernel is checked with; empty for all kinds that suit
         it.
 
-        Special numbers are NaN, infinities and the like. A large kernel that was checked at other
-        shapes is not tried on special numbers again.
+        A large kernel that was checked when the model was compiled for other shapes is not tried
+        again on special numbers, such as NaN and infinities.
         """
         is_long = self._operations[name] > LONG
         return ("ordinary", "small") if self._were_checked and is_long else ()
 
     @property
     def _were_checked(self) -> bool:
-        """Whether the model's kernels were checked at other shapes."""
+        """Whether the model's kernels were checked when it was compiled for other shapes."""
         return self.libraries.like is not None and self.libraries.like.are_checked
 
     def _target_of_reference(self, name: str) -> Any:
@@ -248,7 +249,7 @@ class KernelChecker:
         code: bytes,
         count: Count | None = None,
     ) -> dict[str, str]:
-        """Find the fault of each wrong kernel, by the kernel's name. Equal kernels run only once.
+        """Find the fault of each wrong kernel, by the kernel's name. Equal kernels are run once.
 
         Parameters
         ----------
@@ -293,7 +294,7 @@ class KernelChecker:
             _LOG.warning(_NOT_EVALUATED, name, defect)
         # NumPy's functions treat some numbers in their own way. So a kernel that differs from NumPy
         # is compared again, with an unoptimised build of the same kernel. The kernel is at fault
-        # only if it also differs from that build.
+        # only if it also differs from the unoptimised build.
         suspects = [name for name in faults if isinstance(reference[name], NumpyKernel)]
         again = [*suspects, *not_evaluated]
         if again:
@@ -345,7 +346,7 @@ class KernelChecker:
         return found
 
     def _built_plainly(self, written_out: tvm.IRModule, names: Collection[str]) -> bytes:
-        """Build the library again, with the kernels `names` as they were before any schedule."""
+        """Build the library again, with the kernels `names` as they were before scheduling."""
         module = written_out.clone()
         for var in list(module.functions):
             if var.name_hint in names:

@@ -53,8 +53,9 @@ class FencedLibraryKernel:
     """A library's kernel, wrapped so that it runs on row-major tensors with guard pages around
     them.
 
-    Tensors are converted to the layouts that the kernel works in, and back. Guard pages may not be
-    accessed, so they show whether the kernel accesses memory outside of its tensors.
+    Tensors are converted to the layouts that the kernel works in, and results back to row-major.
+    Any access to a guard page is an error, so guard pages show whether the kernel accesses memory
+    outside of its tensors.
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class FencedLibraryKernel:
         before_fence: bool,
         fill: int,
     ) -> str:
-        """Run the kernel by `_native.cpu.run_library_fenced`, and return its verdict as text."""
+        """Run the kernel, and describe its forbidden access to memory, or "" if there was none."""
         layouts = self.description.layouts
         plain = [*tensors, *results]
         arrays = [_laid_out(array, layout) for array, layout in zip(plain, layouts, strict=True)]
@@ -116,12 +117,12 @@ class LibraryChecker:
     ----------
     as_written: TVM's kernels of the program's operators, before any schedule.
     kept: the cache on disk that keeps results of checks for later processes; None for no cache.
-    budget: the time of the compilation. A kernel that cannot be checked in time is used unchecked.
+    budget: the time that the compilation may take. A kernel that cannot be checked in time is used
+        unchecked.
     like: the kernels that were chosen for the model at other shapes; None if kernels are chosen
         anew. Large kernels that were checked at the other shapes are not checked again.
-    checked: the number of library kernels of the last program that were checked. Equal kernels
-        count once.
-    late: the number of library kernels of the last program that could not be checked in time.
+    checked: how many library kernels of the last program were checked. Equal kernels count once.
+    late: how many library kernels of the last program could not be checked in time.
     faults: the fault of each kernel that failed, by the operator's name.
     """
 
@@ -223,9 +224,10 @@ class LibraryChecker:
     def _kernel(self, program: Program, op: Operator) -> Checked | None:
         """The library kernel of an operator, prepared for the check.
 
-        The kernel's name holds everything on which its results depend. Return None if TVM runs the
-        operator, if the operator computes nothing, or if NumPy cannot compute it. Operators are
-        checked before they are divided into parts.
+        In the result, the kernel's name holds everything on which the kernel's results depend, so
+        equal names mean equal kernels. Return None if TVM runs the operator, if the operator
+        computes nothing, or if NumPy cannot compute it. Operators are checked before they are
+        divided into parts.
         """
         if op.library is None or op.description is None or not op.description.computes:
             return None
@@ -236,7 +238,8 @@ class LibraryChecker:
             return None
         constants = tuple(program.is_constant(v) for v in op.inputs)
         kinds = [kind for kind in _KINDS if kind != "large" or op.description.takes_large]
-        # The instructions that multiply bfloat16 numbers take denormal ones as zeros.
+        # Do not check bfloat16 kernels on denormal numbers, which the CPU's instructions for
+        # bfloat16 products treat as zeros.
         narrow = op.description.multiplies and op.description.dtype == "bfloat16"
         version = library_version(op.library)
         key = [_VERSION, __version__, op.library, version, op.description.to_json(), constants]
@@ -264,7 +267,7 @@ class LibraryChecker:
         return self._results.setdefault(kernel, ReferenceResults(self._room))
 
     def forget_results(self) -> None:
-        """Free the memory of all results that are known so far."""
+        """Forget all results of references that are known so far, to free their memory."""
         self._results.clear()
         self._room = Room()
 

@@ -153,12 +153,12 @@ class Compilation:
             measurements on this machine if the scheduler needs latencies. `learned` predicts most
             latencies (see `FewMeasurements`). For a GPU, `latency` may also be the name of a device
             description (see `latency.described.DEVICES`), `database`, or `database:NAME`. With such
-            a name nothing is measured, and `stats["prices"]` names the source. If there is no GPU
-            and no latency is given, a scheduler that needs latencies gets the latencies in the
-            database.
-        options: options of the scheduler; with `learned`, also those of the search. The
-            compilation adds options that the scheduler takes and that were not given: streams,
-            tensors, traits of operators, and how to measure.
+            a name nothing is measured, and `stats["prices"]` names the source of the latencies. If
+            there is no GPU and `latency` is None, a scheduler that needs latencies gets them from
+            the database.
+        options: options of the scheduler, and with `learned` also of the search `ActiveSearch`. The
+            compilation adds options that the scheduler takes and that the caller did not give:
+            streams, tensors, traits of operators, and how to measure.
 
         Raises
         ------
@@ -225,9 +225,9 @@ class Compilation:
                 scheduler, self.measured_latency, self.program, self.time_for_schedule
             )
         known: dict[str, Callable[[], Any]] = {
-            # Only one GPU, because copies between several GPUs would have to be measured.
+            # Schedulers use one GPU here, because copies between GPUs are not measured.
             "gpus": lambda: 1,
-            # The window is how many operators may start together on a GPU, one on each stream.
+            # At most this many operators may start together on a GPU, one on each stream.
             "window": lambda: min(self.streams, 2),
             "baseline": self.sequential,
             "parts": self.program.parts,
@@ -239,7 +239,7 @@ class Compilation:
     def _schedule_unmeasured(
         self, scheduler: str, options: dict[str, Any], missing: DeviceError
     ) -> Schedule:
-        """Schedule without latencies, or with the database's if the scheduler needs latencies.
+        """Schedule without latencies, or with those of the database if the scheduler needs any.
 
         Parameters
         ----------
@@ -253,9 +253,9 @@ class Compilation:
             return self._schedule_by_name(scheduler, DATABASE, options)
         except InputError as error:
             raise DeviceError(
-                f"`{scheduler}` needs latencies, and they are measured on a GPU: {missing}. "
-                f"Without a GPU: {error}; or give a latency model, or a scheduler that needs no "
-                "latencies, such as `nimble`"
+                f"`{scheduler}` needs latencies, which cannot be measured here: {missing}. They "
+                f"cannot be looked up either: {error}; or give a latency model, or a scheduler "
+                "that needs no latencies, such as `nimble`"
             ) from error
 
     def _schedule_by_name(self, scheduler: str, name: str, options: dict[str, Any]) -> Schedule:
@@ -278,7 +278,7 @@ class Compilation:
     def farm_latency(self, address: ServerAddress, **options: Any) -> MeasuredLatency:
         """Make the latency model that measures stages on remote machines, by TVM's RPC.
 
-        The latency model reserves all free servers. Its method `close` releases them.
+        The latency model reserves all free servers. The model's method `close` releases them.
 
         Parameters
         ----------
@@ -301,7 +301,7 @@ class Compilation:
     def search(self, latency: MeasuredLatency | None = None, **options: Any) -> ActiveSearch:
         """Prepare IOS's search for a schedule with few measurements: most latencies are predicted.
 
-        Call `run` of the result to search.
+        Call the method `run` of the returned search to begin the search.
 
         Parameters
         ----------
@@ -326,7 +326,7 @@ class Compilation:
     def merges_among(self, names: Sequence[str]) -> OperatorMerges:
         """Find out which operators could be merged, from their names (see `OperatorMerges`).
 
-        The result gives each operator as its index in `names`.
+        In the result, an operator is its index in `names`.
         """
         return OperatorMerges(self._lowered.import_anew(), names)
 

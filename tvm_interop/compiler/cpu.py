@@ -118,7 +118,7 @@ class CpuBackend:
         Raises
         ------
         DeviceError
-            The target is not a CPU, or bf16 is wanted and not possible.
+            The target is not a CPU, or the option `precision` is bf16 and this is not possible.
         InputError
             An option is for GPUs.
         """
@@ -156,8 +156,8 @@ class CpuBackend:
             lowered, self.providers, tuned or not measures, self._options.fallback
         )
         if self._options.budget.is_limited and ships_all:
-            # Build the kernels first. The steps below each get a fraction of the remaining time, so
-            # no step must spend its fraction on the build.
+            # Build the kernels first. Each step below gets a fraction of the remaining time, and
+            # must not spend this time on building kernels.
             settled.settle(program)
             settled.lowered.kernels.build()
         if any(name != TVM for name in self.providers):
@@ -188,7 +188,7 @@ class CpuBackend:
         if not self._options.fallback:
             lowered = settled.lowered.with_choice(lambda _: program)
         program = replace(program, kernels=lowered.kernels.scheduled)
-        # Do not divide an operator both into parts and over a team of threads.
+        # By default, operators are not divided into parts if each kernel may use several threads.
         usual = lowered.streams if lowered.threads == 1 else 1
         divided = split_operators(program, positive("parts", self._options.parts, usual))
         return replace(lowered, program=divided)
@@ -201,7 +201,7 @@ class CpuBackend:
     ) -> Lowered:
         """Lower the model with the libraries' kernels that `give` chooses, and check these kernels.
 
-        With a time budget of 0 the kernels are not checked.
+        If the time budget is 0, the libraries' kernels are not checked.
         """
         lowered = self._lowered(model, input_shapes)
         chosen = lowered.with_choice(
@@ -218,7 +218,7 @@ class CpuBackend:
         Raises
         ------
         InputError
-            bf16 is wanted, and the module is lowered already.
+            The option `precision` is bf16, and the given module is lowered already, in float32.
         """
         libraries = tuple(name for name in self.providers if name != TVM)
         narrow = None
@@ -264,8 +264,8 @@ class CpuBackend:
                 module, self.target, path, count=counter(progress), linker=linker
             ),
             write_out,
-            # Kept libraries are found by a key that names this machine's compiler, but not the
-            # cross compiler. So libraries that a cross compiler linked are not kept.
+            # Libraries that a cross compiler linked are not kept for later compilations, because
+            # the key of a kept library names only this machine's compiler.
             kept if self._options.cross_compiler is None else None,
             progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker, budget),
@@ -298,7 +298,7 @@ class CpuBackend:
 
 
 def _blocked_layout(providers: Sequence[str], target: Any) -> Layout:
-    """The blocked layout (of 8 or 16 channels) that suits `target` and the first kernel library."""
+    """The blocked layout (8 or 16 channels) for `target` and the first library of `providers`."""
     wide_here, wide_there = (_WIDE in f for f in (host_features(), target_features(target)))
     if wide_here == wide_there:
         return blocked_layout(next(name for name in providers if name != TVM))

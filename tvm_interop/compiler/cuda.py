@@ -76,7 +76,8 @@ class _BuildForCuda:
 
     Attributes
     ----------
-    demands: the resources that the kernels compiled so far need, by architecture and kernel.
+    demands: the GPU resources that the kernels compiled so far need, by architecture and by the
+        kernel's name.
     """
 
     def __init__(self, archs: Sequence[str]) -> None:
@@ -170,8 +171,8 @@ class LoweredForCuda(Lowered):
     ) -> Plan:
         """Make a plan for GPU 0, or for the GPUs that the schedule names.
 
-        Stream priorities depend on the longest chain of operators. This chain is found as if copies
-        between GPUs took no time.
+        Stream priorities depend on the longest path through the graph of operators. The path is
+        found as if copies between GPUs took no time.
         """
         plan = make_plan(program, schedule, device=_DEVICE)
         if not self.options.stream_priorities or len(plan.streams) == 1:
@@ -197,10 +198,9 @@ class CudaBackend:
     """Compiles for NVIDIA GPUs. Only measuring needs a GPU; compiling does not.
 
     If this machine has a GPU, each operator gets the kernel that is measured to be the fastest,
-    TVM's or a library's. By default all kernel libraries that this machine can load take part.
-    Without a GPU kernels cannot be measured. Then TVM's kernels run the whole model by default. A
-    library that the providers name runs every operator that it can run. Libraries also run every
-    operator that they can run if `tvm` is not among the providers.
+    TVM's or a library's. By default the kernels of all libraries that this machine can load are
+    measured. Without a GPU, kernels cannot be measured. Then TVM's kernels run the whole model by
+    default. A library that the option `providers` names runs every operator that it can run.
 
     Attributes
     ----------
@@ -223,8 +223,8 @@ class CudaBackend:
         InputError
             An option is for a CPU.
         DeviceError
-            An architecture does not exist, or this machine has a GPU but not a library that was
-            named.
+            An architecture does not exist, or this machine has a GPU but lacks a library that the
+            option `providers` names.
         """
         _refuse_options_for_cpus(options)
         self._options = options
@@ -245,7 +245,8 @@ class CudaBackend:
         UnsupportedModelError
             The model cannot be imported, or a kernel needs a workspace within its loops.
         InputError
-            An input's shape is not known, or TF32 is allowed and no library takes part.
+            An input's shape is not known, or TF32 is allowed but no kernel library is among the
+            providers.
         """
         lowered = self._lowered(model, input_shapes)
         program = lowered.program
@@ -380,7 +381,7 @@ def _providers(options: CompileOptions) -> tuple[tuple[str, ...], bool]:
     Raises
     ------
     DeviceError
-        This machine has a GPU but not a library that was named.
+        This machine has a GPU but lacks a library that the option `providers` names.
     """
     wanted = tuple(dict.fromkeys(options.providers or ()))
     check_provider_names(wanted, "cuda")
@@ -405,7 +406,7 @@ def _with_tf32(program: Program, options: CompileOptions, libraries: Sequence[st
     Raises
     ------
     InputError
-        The options allow TF32, and no library takes part.
+        The options allow TF32, but no kernel library is among the providers.
     """
     if not options.allow_tf32:
         return program

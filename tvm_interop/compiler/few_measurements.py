@@ -26,7 +26,7 @@ _IOS_SHARE = 0.4
 The search measures stages, and `auto` learns from them to predict other latencies.
 """
 _AUTO_S = 60.0
-"""Seconds for `auto` if its option `time_budget_s` is not given."""
+"""The seconds that `auto` may take if its option `time_budget_s` is not given."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class FewMeasurements:
     ----------
     latency, store: the latency model that measures stages, and the database that keeps the
         measurements.
-    run: runs a scheduler with a latency model and the scheduler's options.
-    search: makes the search by IOS from its options.
+    run: a function that runs a scheduler with a latency model and the scheduler's options.
+    search: a function that makes the search by IOS, given the search's options.
     budget: the time for the schedule and its speed check.
     link: the link between two GPUs; None if it is not known.
     """
@@ -55,9 +55,9 @@ class FewMeasurements:
         """Run a scheduler.
 
         `ios` runs the search `ActiveSearch`, which measures the stages that decide about the best
-        schedule. `auto` first runs the same search to get measurements to learn from. Then it runs
-        all its schedulers, with predicted latencies for the stages that are not measured. At the
-        end it measures the stages of the schedule that it chose. All other schedulers run as
+        schedule. `auto` first runs the same search to get measurements to learn from. Then `auto`
+        runs all its schedulers, with predicted latencies for the stages that are not measured. At
+        the end it measures the stages of the schedule that it chose. All other schedulers run as
         `search_with_few` explains.
 
         Parameters

@@ -45,8 +45,8 @@ class Imported:
         self._seen: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = {}
 
     def lowered(self, shapes: Shapes, sizes: tuple[int, ...]) -> Program:
-        """Lower the model for inputs of the given shapes. The dimensions in them have the given
-        sizes.
+        """Lower the model for inputs of the shapes `shapes`. In these shapes, the dimensions with a
+        range have the sizes `sizes`.
 
         Raises
         ------
@@ -105,19 +105,20 @@ class Imported:
         return self._followed(chosen.dimensions, _all_sizes(ends))
 
     def why_not_joined(self, shapes: Mapping[int, Shapes]) -> str | None:
-        """In which way the model treats a batch differently from each row alone; None if it does
-        not.
+        """How the model treats a batch differently from its rows one by one; None if it does not.
 
         A server may join requests of any number of rows, even fewer than the smallest compiled
         size. So the sizes 1 and 2 are compared too, if the model can be imported for them. A
-        program of `torch.export` must also have been exported for them.
+        program of `torch.export` must also have been exported for these sizes.
 
         Parameters
         ----------
         shapes: the shapes of the inputs by batch size.
         """
         if not may_be_onnx(self._model):
-            return None  # Only an ONNX model shows which numbers are computed from sizes.
+            # Only ONNX models show which numbers are computed from sizes, so other models are not
+            # checked.
+            return None
         for size, given in shapes.items():
             if (size,) not in self._seen:
                 self._import(given, (size,))
@@ -172,8 +173,8 @@ def _samples(ends: tuple[int, int]) -> list[int]:
 def _all_sizes(ends: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
     """All sizes that a run may have.
 
-    Two ranges may have more than `_MOST_SIZES` pairs of sizes. The result then has only some of the
-    pairs: random pairs, and pairs in which at least one size is near an end of its range.
+    Two ranges may have more than `_MOST_SIZES` pairs of sizes. Then the result has only some of
+    these pairs: random pairs, and pairs in which at least one size is near an end of its range.
     """
     every = [range(least, most + 1) for least, most in ends]
     if len(every) == 1 or math.prod(map(len, every)) <= _MOST_SIZES:

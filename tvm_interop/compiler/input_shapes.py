@@ -33,7 +33,7 @@ def shapes_to_compile(
     input_shapes: Shapes | Sequence[Shapes] | None,
     batch_sizes: Sequence[int] | None,
 ) -> list[dict[str, tuple[int, ...]]]:
-    """The input shapes to compile for: for each model, a mapping from input names to shapes."""
+    """The sets of input shapes to compile for, each a mapping from input names to shapes."""
     each = list_of_shapes(input_shapes)
     if batch_sizes is None:
         return each

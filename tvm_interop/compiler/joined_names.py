@@ -27,12 +27,12 @@ Size 1 would prove nothing, because a tensor of size 1 is broadcast to any other
 
 
 class JoinedNames(NamedTuple):
-    """The ranges of dimensions, and the names that mean the same dimension as another name.
+    """The ranges of dimensions, and the names that are joined because they mean one dimension.
 
     Attributes
     ----------
     wide: the least and the greatest size, by the name of the dimension.
-    joined: for each name that means the same dimension as another name, that other name.
+    joined: maps a name to another name of the same dimension, whose size it gets.
     """
 
     wide: dict[str, tuple[int, int]]
@@ -74,7 +74,8 @@ def joined_names(
         return JoinedNames(dict(wide), joined)
     for name, first in leaders.items():
         if _imports(model, {**sizes, name: sizes[first] - 1}):
-            continue  # The two names may have different sizes.
+            # The two names mean different dimensions, because they may have different sizes.
+            continue
         if name in wide and wide[name] != wide[first]:
             raise InputError(
                 f"`{name}` and `{first}` must have the same size, since the model cannot be "

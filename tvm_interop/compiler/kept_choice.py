@@ -41,7 +41,7 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     schedule: the schedule, as JSON text.
-    speed_check: the result of its speed check; None if its speed was not checked.
+    speed_check: the result of the schedule's speed check; None if there was no check.
     """
 
     schedule: str
@@ -87,7 +87,7 @@ class KeptChoice:
             choice = msgspec.json.decode(data, type=Choice)
             return Schedule.from_json(choice.schedule), choice.speed_check
         except (msgspec.DecodeError, ScheduleError):
-            return None  # A package of another version wrote the entry.
+            return None  # An entry that a package of another version wrote may not be readable.
 
     def write(self, schedule: Schedule, speed_check: SpeedCheck | None) -> None:
         """Keep the schedule and its speed check."""

@@ -16,11 +16,12 @@ _KIND = "kernels"
 
 
 def kernels_key(hashes: Mapping[str, str]) -> str:
-    """The key of a library of TVM's kernels.
+    """The key under which a library of TVM's kernels is kept.
 
     Parameters
     ----------
-    hashes: a hash of each kernel by name, over its code as handed to LLVM, its shapes and target.
+    hashes: for each kernel, by name, a hash of its code as handed to LLVM, its shapes and its
+        target.
     """
     context = tvm.transform.PassContext.current()
     passes = [
@@ -36,10 +37,10 @@ def kernels_key(hashes: Mapping[str, str]) -> str:
 
 
 def kept_kernels(kept: KeptFiles, hashes: Mapping[str, str]) -> bytes | None:
-    """The bytes of the library whose kernels have these hashes; None if it was not kept."""
+    """The bytes of the library whose kernels have the hashes `hashes`; None if it was not kept."""
     return kept.get(_KIND, kernels_key(hashes))
 
 
 def keep_kernels(kept: KeptFiles, hashes: Mapping[str, str], code: bytes) -> None:
-    """Store `code`, the bytes of the library whose kernels have these hashes."""
+    """Store `code`, the bytes of the library whose kernels have the hashes `hashes`."""
     kept.put(_KIND, kernels_key(hashes), code)

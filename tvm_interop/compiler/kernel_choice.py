@@ -38,10 +38,10 @@ def choose_kernels(
 
     Plain tensors are row-major. Three things are measured: each operator on plain tensors, with
     TVM's kernel and with each library's kernel; each library's kernel on blocked tensors; and the
-    time to change each tensor from one layout to the other. If a library's kernel works with one
-    layout and a tensor has the other, the library reorders the tensor within the kernel. A minimum
-    cut finds the layouts for which the sum of the latencies of all operators is the least (see
-    `cheapest_labels`).
+    time to change each tensor from plain to blocked or back. If a library's kernel works with one
+    of the two layouts and a tensor has the other, the library reorders the tensor within the
+    kernel. A minimum cut finds the layouts for which the sum of the latencies of all operators is
+    the least (see `cheapest_labels`).
 
     Ties between layouts go to plain tensors. TVM's kernel is chosen only if it is clearly faster
     than the library's, because a library's kernel can be divided into more parts and can take
@@ -51,9 +51,10 @@ def choose_kernels(
 
     Parameters
     ----------
-    providers: the names of the available providers. If `tvm` is not among them, its kernels run
-        only operators that no other provider can run.
-    latency_of: measures the operators of a program that has the same tensors.
+    providers: the names of the available providers. If `tvm` is not among them, TVM's kernels run
+        only operators that no provider among them can run.
+    latency_of: makes the latency model that measures the operators of a program with the same
+        tensors as `program`.
     blocked: the layout of blocked tensors.
     """
     plain = fastest_plain(program, providers, latency_of, _CLEARLY_FASTER)
@@ -76,18 +77,20 @@ def choose_in_time(
 ) -> Program:
     """Choose as `choose_kernels` does; a fixed rule chooses for operators not measured in time.
 
-    By the fixed rule, an operator gets the kernel of the first library that can run it. If nothing
-    at all is measured, operators of some kinds keep TVM's kernel (see `guessed_on_cpu`).
+    By the fixed rule, an operator gets the kernel of the first library that can run it. If the time
+    budget is 0, so that nothing is measured, operators of some kinds keep TVM's kernel (see
+    `guessed_on_cpu`).
 
-    A tensor is blocked if all operators that read or write it run on that library or are
-    element-wise. If the time ends before all layouts are measured, the rule chooses all layouts.
-    The rule then also chooses the kernels of all operators that use a blocked tensor, because
-    latencies on plain tensors say little about blocked tensors.
+    If the time ends before all layouts are measured, a fixed rule chooses the layouts too. A tensor
+    becomes blocked if the first library among `providers` can run all operators that read or write
+    it, except element-wise operators. This library then runs these operators, whatever was measured
+    on plain tensors, because such latencies say little about blocked tensors.
 
     Parameters
     ----------
     providers: as in `choose_kernels`, at least one of them a library.
-    latency_of: as in `choose_kernels`. Its models raise `OutOfTimeError` when `budget` is spent.
+    latency_of: as in `choose_kernels`, but its latency models raise `OutOfTimeError` when `budget`
+        is spent.
     budget: the time for the choice. It also records the operators that were not measured.
     blocked: the layout of blocked tensors.
     """
@@ -104,7 +107,7 @@ def choose_in_time(
 
 
 _CLEARLY_FASTER = 0.95
-"""TVM's kernel is chosen only if its latency divided by the library kernel's is at most this."""
+"""TVM's kernel is chosen only if its latency is at most this fraction of the library kernel's."""
 
 
 _NEVER_US = 1e9
@@ -174,8 +177,9 @@ class _LayoutCosts:
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
         # `blocked_us` is the time of a library's kernel for blocked tensors. If a tensor is plain,
-        # the kernel also takes time to reorder it. `blocked_us` includes this time for tensors that
-        # are always plain. For tensors that may be blocked, it is added here.
+        # the kernel also takes time to reorder it. `blocked_us` includes the time to reorder
+        # tensors that are always plain. The lines below add the time to reorder tensors that may be
+        # blocked.
         us = (
             (self._plain.us[i], blocked_us + (data_us if first is not None else 0.0)),
             (blocked_us + (output_us if second is not None else 0.0), blocked_us),
@@ -231,7 +235,7 @@ def _blockable(
 def _fits_blocks(value: Value, root: Value, block: int) -> bool:
     """Whether `value` is an image that can be blocked.
 
-    If `value` is only a part of `root`, the part must have whole blocks of channels.
+    If `value` is only a part of `root`, the part must consist of complete blocks of channels.
     """
     if (
         len(value.shape) != 4
@@ -243,7 +247,7 @@ def _fits_blocks(value: Value, root: Value, block: int) -> bool:
         return True
     channel_nbytes = value.nbytes // value.shape[1]
     if not channel_nbytes:
-        return False  # The image has no pixels.
+        return False  # An image without pixels has no blocks.
     is_last = value.offset + value.nbytes == root.nbytes
     begins_a_block = value.offset % (block * channel_nbytes) == 0
     whole = begins_a_block and (value.shape[1] % block == 0 or is_last)
@@ -253,7 +257,8 @@ def _fits_blocks(value: Value, root: Value, block: int) -> bool:
 def images_of(op: Operator) -> list[int]:
     """The tensors of an operator that may be blocked.
 
-    The order is: the operator's data, the tensors that it adds to its result, and its output.
+    The tensors are in this order: the operator's data, the tensors that it adds to its result, and
+    its output.
     """
     if op.description is None:
         return [*op.inputs, *op.outputs]
@@ -269,7 +274,7 @@ def of_any_layout(program: Program, block: int) -> list[int]:
 def _any_layout(program: Program, i: int, block: int) -> bool:
     """Whether operator `i` works on each element by itself, so that it can run in any layout.
 
-    The number of channels must also be a multiple of `block`.
+    Each tensor of the operator must also have a multiple of `block` channels.
     """
     op = program.operators[i]
     if op.description is not None or program.kernels is None:
@@ -319,7 +324,8 @@ def _reorder_us(
 ) -> dict[tuple[tuple[int, ...], str], float]:
     """The time to change an image's layout, in microseconds, by the image's shape and type.
 
-    The time is the mean of two changes: from plain to blocked, and from blocked to plain.
+    The time is the mean of two measured times: for the change from plain to blocked layout, and
+    back.
     """
     kinds = list(dict.fromkeys((v.shape, v.dtype) for v in images))
     values: list[Value] = []

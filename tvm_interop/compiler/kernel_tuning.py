@@ -1,7 +1,7 @@
 """Searches for faster loops for the TVM kernels of a model with MetaSchedule, and keeps each trial.
 
-Candidates are built and run in this process, one at a time. Each runs on one thread, as kernels do
-when a model's operators run side by side.
+Candidate kernels are built and run in this process, one at a time. Each candidate runs on one
+thread, as kernels do when a model's operators run side by side.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from .compilation import Compilation
 
 _LOG = logging.getLogger("tvm_interop.metaschedule")
 _ROUND = 8
-"""The number of trials in a round. After a round, the cost model learns from its trials, and the
-search may go on with another kernel."""
+"""The number of trials in a round. After a round, the cost model learns from the round's trials,
+and the search may go on with another kernel."""
 _TRIALS_A_KERNEL = 64
 """The default number of trials for each kernel."""
 _POPULATION = 64
@@ -52,7 +52,8 @@ for a convolution takes minutes.
 _FAILED_S = 1e10
 """The time that MetaSchedule records for a trial that failed, in seconds."""
 _COMPARED = 7
-"""The number of rounds in a comparison of two kernels; each kernel runs once in a round."""
+"""The number of rounds in which a kernel's tuned and default schedules are compared; each of the
+two runs once in a round."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,9 @@ class KernelTuning:
     the largest quotient. So kernels in which the model spends little time get few trials. Ties go
     to the kernel that the model uses first.
 
-    The search space is MetaSchedule's own for CPUs, without the rule rfactor, which splits sums
-    among threads. So results do not depend on the number of threads. See Shao et al., "Tensor
-    Program Optimization with Probabilistic Programs", NeurIPS 2022.
+    The search space is MetaSchedule's own for CPUs, without the rule "rfactor", which divides sums
+    among threads. So the results of tuned kernels do not depend on the number of threads. See Shao
+    et al., "Tensor Program Optimization with Probabilistic Programs", NeurIPS 2022.
 
     Attributes
     ----------
@@ -155,7 +156,7 @@ class KernelTuning:
 
     @property
     def trials(self) -> int:
-        """The number of trials of the model's kernels so far, including earlier calls."""
+        """The number of trials of the model's kernels so far, including trials of earlier calls."""
         return sum(kernel.trials for kernel in self._kernels)
 
     @property
@@ -168,9 +169,9 @@ class KernelTuning:
         ]
 
     def run(self) -> list[KernelProgress]:
-        """Search until trials or time are used up, or until no kernel has another candidate.
+        """Search until the trials or the time are used up, or until there are no more candidates.
 
-        The result is the progress of each kernel at the end.
+        Return the progress of each kernel at the end.
         """
         deadline = time.monotonic() + self._time_budget_s
         with self._device:
@@ -334,7 +335,7 @@ class _OneThread:
     def run_secs(self, kernel: tirx.PrimFunc) -> list[float]:
         """Measure `kernel` three times, and return the seconds that one run took each time.
 
-        Each measurement lasts at least 5 ms.
+        A measurement repeats the kernel for at least 5 ms.
         """
         return self._timed(self.built(kernel), _arguments(kernel), repeat=3)
 

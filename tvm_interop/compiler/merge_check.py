@@ -30,7 +30,7 @@ LIMIT = 1e-4
 _ROUNDINGS = 4
 """A difference of this many rounding steps of the largest output is always allowed.
 
-In types with few digits, these steps are more than `LIMIT`, and replace it.
+In types with few digits, these steps are more than `LIMIT`, so they are the limit.
 """
 
 
@@ -110,7 +110,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 
 
 def _difference(apart: np.ndarray, merged: np.ndarray) -> float:
-    """The largest absolute difference, divided by the largest absolute number of `apart`.
+    """The largest absolute difference between the arrays, divided by the largest value in `apart`.
 
     The result is infinite in two cases: one array has NaN or infinity where the other array has a
     different number, or `apart` has only zeros and `merged` does not.

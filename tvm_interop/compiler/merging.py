@@ -110,8 +110,8 @@ class MergingLatency(LatencyOver):
     Parameters
     ----------
     base: the latency model for operators and stages without merging.
-    price_alone: lowers a module of merged operators, and returns their latencies, which come from
-        the same source as the latencies of `base`.
+    price_alone: a function that lowers a module of merged operators, and returns their latencies.
+        These come from the same source as the latencies of `base`.
     """
 
     def __init__(
@@ -150,9 +150,10 @@ class MergingLatency(LatencyOver):
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
         """The latency of the merged operator for each set, in microseconds.
 
-        The latency includes the time to cut the merged operator's output. It is inf for a set that
-        cannot be merged. All merged operators with unknown latencies are lowered as one model. If
-        `base` measures, they are compiled and measured together.
+        The latency includes the time to split the merged operator's output into the separate
+        results. It is inf for a set that cannot be merged. All merged operators with unknown
+        latencies are lowered as one model. If `base` measures latencies instead of looking them up,
+        this model is also compiled and measured.
         """
         keys = [frozenset(ops) for ops in sets]
         for key, ops in zip(keys, sets, strict=True):
@@ -184,7 +185,8 @@ def _measured_rows_us(made: Compiled, rows: Sequence[Sequence[int]]) -> list[flo
     """Measure the latency of each list of operators. The operators of a list run one after the
     other.
 
-    The parts of a divided operator run side by side, as in sequential execution.
+    If operators are divided into parts, the parts of each operator run side by side, as they do in
+    sequential execution.
     """
     parts = made.program.parts()
     if parts is None:
@@ -213,7 +215,7 @@ class MergedCompilations(Generic[_C]):
     def realized(self, schedule: Schedule) -> tuple[_C, Schedule]:
         """Merge the operators of a schedule's merged stages.
 
-        The result is the compilation of the merged model, and the schedule for this compilation.
+        Return the compilation of the merged model, and the schedule for this compilation.
 
         Raises
         ------

@@ -1,12 +1,12 @@
 """Confirms that a schedule is faster than sequential execution, in several new processes.
 
 The process that compiles differs from the processes that run the artifact later: its memory holds
-other data, and its kernels are loaded in another way. Also, two instances of one artifact may
-differ by several percent, only because their tensors lie at other addresses. So a schedule that
-seemed faster when it was chosen must be faster in the mean over several new processes. Each of
-these processes loads artifacts from files, as a user's process does. The new processes decide
-whether the artifact runs the schedule. The runs before them only choose this schedule, and leave
-out schedules that gain nothing.
+other data, and its kernels are loaded in another way. Also, the times of two instances of one
+artifact may differ by several percent, only because their tensors lie at different addresses. So a
+schedule that seemed faster when it was chosen must be faster in the mean over several new
+processes. Each of these processes loads artifacts from files, as a user's process does. The new
+processes decide whether the artifact runs the schedule. The earlier measurements only choose the
+schedule that is tested, and leave out schedules that gain nothing.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ Floats = npt.NDArray[np.float64]
 _ROUNDS_S = 0.25
 """The approximate time that one process spends on its rounds of runs, in seconds."""
 _LONG_US = 15_000.0
-"""If a run takes at least this time (in microseconds), each process makes one instance of the
+"""If a run takes at least this time (in microseconds), each process times one instance of the
 schedule instead of two.
 """
 _LIMIT_S = 30.0
-"""Seconds after which no further process begins."""
+"""Seconds after which no further process begins to test the schedule."""
 _SOON_S = 12.0
-"""Seconds after which no further process begins if enough processes have run for the first test."""
+"""Seconds after which no further process begins, if there were enough processes for one test."""
 _GRACE_S = 3.0
 """Seconds after which no further process begins, if the time budget of the compilation is spent."""
 _ANSWER_S = 600.0
-"""The longest wait for a process, in seconds."""
+"""The longest time to wait for a process to start or to print its result, in seconds."""
 _LARGEST_BYTES = 2**30
 """Models with more bytes of weights are not run in new processes. It would take too long to write
 the weights to two files and to read both files in each process.
 """
 _TESTS = {6: 0.02, 12: 0.015, 20: 0.015}
-"""The number of processes before each test, and the significance level of the test. All tests
-together have the sum of these levels, 5%.
+"""The numbers of processes after which a test decides whether the schedule is faster, each with the
+significance level of its test. The levels add up to 5%, the level of all tests together.
 """
 _FEWEST = 4
 _GIVE_UP_LEVEL = 0.1
@@ -75,8 +75,9 @@ _SOUGHT_GAIN = 0.02
 """The gain that decides whether a schedule is given up.
 
 After `_FEWEST` processes or more, a schedule is given up if a test at the significance level
-`_GIVE_UP_LEVEL` shows that its gain is smaller. A schedule is also given up if it does not seem 1%
-faster at the first test, or does not seem faster by `_SOUGHT_GAIN` at a later test.
+`_GIVE_UP_LEVEL` shows that it gains less than `_SOUGHT_GAIN`. A schedule is also given up if it
+does not seem 1% faster at the first test, or does not seem faster by `_SOUGHT_GAIN` at a later
+test.
 """
 
 
@@ -205,10 +206,11 @@ def confirm_in_new_processes(
 def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck | None:
     """Decide whether the artifact runs a schedule, from times measured in several processes.
 
-    Each process gives one ratio, and a signed-rank test of these ratios decides. There is a test
-    after 6, 12 and 20 processes, and no further process runs once the schedule has passed a test. A
-    schedule is given up after 4 processes if it is unlikely to be 2% faster. A schedule that does
-    not seem 1% faster is given up after 6 processes, and one that does not seem 2% faster after 12.
+    Each process gives one ratio of the schedule's time and the sequential time, and a signed-rank
+    test of these ratios decides. There is a test after 6, 12 and 20 processes, and no further
+    process runs once the schedule has passed a test. A schedule is given up after 4 processes if it
+    is unlikely to be 2% faster. A schedule that does not seem 1% faster is given up after 6
+    processes, and one that does not seem 2% faster after 12.
 
     Parameters
     ----------
@@ -261,8 +263,8 @@ def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
     """Let new processes time the artifacts, one after the other. Yield each process's measurements.
 
     A process may take longer to start than to run. So several processes start at once: one for each
-    core, up to `_FEWEST`. All of them have started before the first of them runs. While one process
-    runs, the others wait and use no core.
+    core, up to `_FEWEST`. The first process begins to measure only when all have started. While one
+    process measures, the others wait and use no core.
     """
     seeds = itertools.count()
     together = min(num_threads(), _FEWEST)
@@ -292,7 +294,7 @@ class _Process:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._running.kill()  # `kill` does nothing to a process that has ended.
+        self._running.kill()  # If the process has ended already, `kill` does nothing.
         with self._running:  # `Popen` closes the pipes and waits for the process to end.
             pass
 
@@ -333,5 +335,6 @@ class _Process:
 def _reason(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         last = (error.stderr or "").strip().splitlines()[-1:]
-        return f"it ended with code {error.returncode}{''.join(f': {line}' for line in last)}"
+        more = "".join(f": {line}" for line in last)
+        return f"the process ended with code {error.returncode}{more}"
     return first_line(error)

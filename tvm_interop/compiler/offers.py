@@ -45,9 +45,10 @@ def offers(
     program: the program before kernels are chosen: its operators are not divided, its tensors are
         plain, and its kernels are TVM's.
     op: the operator's index in the program.
-    asked: the names of the providers that took part in the choice of kernels.
+    asked: the names of the providers among whose kernels the compilation chose.
     known: the names of all providers for the device.
-    us_of: returns the latency of the operator in a given program, in microseconds; NaN if unknown.
+    us_of: a function that returns the operator's latency in a given program, in microseconds; NaN
+        if unknown.
     fault: the fault of a library's kernel for the operator; None if no kernel was wrong.
     """
     return tuple(_offer(program, op, name, name in asked, us_of, fault) for name in known)

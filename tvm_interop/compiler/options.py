@@ -27,11 +27,12 @@ class CompileOptions:
     target: a TVM target, or text that `read_target` reads, such as `llvm -mcpu=core-avx2`.
     streams: the number of streams that run side by side. None takes one for each thread of this
         process on a CPU (see `num_threads`). On a GPU it takes the width of the operator graph, but
-        at most 8; only `opara` then opens as many streams as its algorithm asks for.
+        at most 8. The scheduler `opara` is an exception: it then opens as many streams as its
+        algorithm asks for.
     threads: the number of threads that each stream's kernels may use on a CPU; None divides the
-        cores evenly.
-    parts: the most parts that a large operator is divided into, so that they run side by side. None
-        takes one part for each stream, or no division if kernels use several threads.
+        cores evenly among the streams.
+    parts: the largest number of parts into which a large operator is divided. The parts run side by
+        side. None takes one part for each stream, or no division if kernels use several threads.
     latency_db: file of measured latencies. None takes the default file, and ":memory:" keeps
         latencies in memory only.
     progress: called with the progress of measurements.
@@ -45,12 +46,12 @@ class CompileOptions:
         `sm_80` and `sm_90` (A100 and H100).
     stream_priorities: for a GPU: whether the stream that runs most of the longest chain of
         operators has high priority. In a chain, each operator waits for the operator before it, or
-        follows it on the same stream. Chains are compared by latency, or by number of operators if
-        latencies are unknown.
+        follows that operator on the same stream. The longest chain has the largest sum of
+        latencies, or the most operators if latencies are unknown.
     latency: the latency model for schedulers that are given no other model; None measures on this
         machine.
-    link: the link between two GPUs, for latencies from a device description or the database, and
-        for learned latencies. None takes the description's link.
+    link: the link between two GPUs, which decides the latencies of copies if latencies are learned
+        or come from a device description or the database. None takes the device description's link.
     allow_tf32: for a GPU: whether kernel libraries may round factors of float32 products to TF32.
     precision: `f32`, or `bf16` for a CPU with AVX512-BF16. With `bf16`, convolutions and matrix
         products round their factors to bfloat16, and operators pass bfloat16 tensors on (see

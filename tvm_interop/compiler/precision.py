@@ -32,12 +32,12 @@ def measured_precision(
 ) -> Precision:
     """Measure the difference between the outputs of a model in bf16 and in float32.
 
-    The measurement takes place even after the time budget of the compilation is spent.
+    The error is measured even if the time budget of the compilation is spent.
 
     The model in bf16 and the model in float32 run once on the same inputs. All schedules of a
     compilation give the same bits, so one schedule is enough. Each operator of the float32 model
-    runs on a library's kernel if a library has one, and on TVM's otherwise. Which kernel is faster
-    does not matter for the error.
+    runs on a library's kernel if a library has one, and on TVM's otherwise. The choice of kernels
+    is not measured, because it does not matter for the error which kernel is faster.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def measured_precision(
     Raises
     ------
     InputError
-        An input is missing, unknown, or of another shape or type.
+        An array is missing, is for an unknown input, or does not have its input's shape and type.
     """
     options = replace(
         compilation.options, precision="f32", keep_f32=(), tuning_records=None, time_budget=None

@@ -1,7 +1,7 @@
 """Decides where the latencies for a schedule come from.
 
-The sources are measurements on this machine, predictions, a latency model that the caller gives, or
-the name of a device description or of the database.
+Latencies are measured on this machine, are predicted, or come from a latency model that the caller
+gives, from a device description, or from the database of measured latencies.
 """
 
 from __future__ import annotations
@@ -67,13 +67,14 @@ def price_source(
     usual: the latency model of the compilation, used if `latency` is None; None measures on this
         machine.
     scheduler: the scheduler's name.
-    prices_by_name: whether the backend supports latencies by name.
+    prices_by_name: whether the backend supports latencies from a device description or the
+        database.
 
     Raises
     ------
     InputError
-        `latency` names no source of latencies, or the scheduler cannot use this source. The message
-        says what to give.
+        `latency` does not name a source of latencies, or the scheduler cannot use this source. The
+        message says what to give.
     """
     if latency is None:
         return MeasuredHere() if usual is None else Given(usual)

@@ -29,13 +29,14 @@ DATABASE = "database"
 
 @dataclass(frozen=True)
 class NamedPrices:
-    """Latencies that were asked for by name.
+    """Latencies from a device description or the database, which the caller asked for by name.
 
     Attributes
     ----------
     latency: the latencies of the model's operators and stages.
     source: a text that says where the latencies come from.
-    rows_of: a function that gives the latencies of another lowered model from the same source.
+    rows_of: for another lowered model, makes a function that gives the latencies of lists of
+        operators, from the same source.
     """
 
     latency: LatencyModel
@@ -109,7 +110,7 @@ def by_description(
     Parameters
     ----------
     traits: the FLOPs and the bytes moved of each operator.
-    link: the link between two such devices; None for the description's link.
+    link: the link between two devices of this name; None for the link in the device's description.
 
     Returns
     -------
@@ -175,16 +176,18 @@ def by_database(
     if not devices:
         most = max((len(op_us) for op_us in known.values()), default=0)
         raise InputError(
-            f"the latency database `{store.path}` knows {most} of the model's "
+            f"the latency database `{store.path}` has latencies of {most} of the model's "
             f"{len(set(hashes))} different operators on one GPU"
             + (f" like `{wanted}`" if wanted else "")
-            + "; measure them there and import the records (`tvm-interop db`), compile for that "
-            f"GPU's --arch, or take a device description: {', '.join(sorted(DEVICES))}"
+            + "; measure all of them on a GPU and import the records (`tvm-interop db`), compile "
+            "for that GPU's --arch, or take a device description: "
+            f"{', '.join(sorted(DEVICES))}"
         )
     if len(devices) > 1:
         raise InputError(
-            f"the latency database knows the model on {', '.join(f'`{d}`' for d in devices)}; say "
-            f"which, as in `{DATABASE}:{devices[0].split()[-1]}`"
+            "the latency database has the model's latencies on "
+            f"{', '.join(f'`{d}`' for d in devices)}; say which GPU, as in "
+            f"`{DATABASE}:{devices[0].split()[-1]}`"
         )
     setting = max(whole, key=lambda s: (s.tvm_version, s.streams))
     described = next((d for n, d in DEVICES.items() if n in setting.device.lower()), None)
@@ -206,8 +209,8 @@ class StoredLatency(LatencyTable):
 
     Parameters
     ----------
-    on_device: all settings with the same device. `in_a_row` looks up latencies in all of these
-        settings.
+    on_device: all settings with the same device as the setting whose latencies are given.
+        `in_a_row` looks up latencies in all of these settings.
     """
 
     def __init__(
@@ -258,10 +261,10 @@ class StoredLatency(LatencyTable):
         """The measured latency of operators that run one after the other on a stream, in
         microseconds.
 
-        The operators need not belong to the model. `ios-merge` measures on one stream, and other
-        schedulers on more streams. So the latency may have been measured with another number of
-        streams, but only with the same version of TVM. The result is inf if the operators were
-        never measured in this order.
+        The operators need not belong to the model. Latencies that were measured with another number
+        of streams are used too, because `ios-merge` measures on one stream, and other schedulers on
+        more. The version of TVM must be the same. The result is inf if the operators were never
+        measured in this order.
         """
         for setting in self._on_device:
             if setting.tvm_version == self._setting.tvm_version:

@@ -33,7 +33,7 @@ from .precision import errors_of
 _LOG = logging.getLogger("tvm_interop")
 
 LIMIT = 1e-3
-"""Errors up to this limit are always allowed. It is the limit for models in float32."""
+"""Errors up to this limit are always allowed. Models in float32 may have no larger errors."""
 _ROUNDINGS = 8
 """Errors up to this many rounding steps, of the type with the fewest digits, are always allowed."""
 
@@ -41,8 +41,8 @@ _ROUNDINGS = 8
 def check_program(program: Any, artifacts: Sequence[Artifact], options: CompileOptions) -> None:
     """Compare the outputs of a compiled program with PyTorch's; log a warning if they differ.
 
-    The artifact with the largest inputs runs. The result is stored in the manifest of the first
-    artifact.
+    Only the artifact with the largest inputs runs. The result of the comparison is stored in the
+    manifest of the first artifact.
 
     Parameters
     ----------
@@ -92,7 +92,8 @@ def _compared(artifact: Artifact, example: Example, options: CompileOptions) -> 
         )
     try:
         with warnings.catch_warnings():
-            # For example, the model was compiled for more cores than this process may use.
+            # Leave out warnings, for example that the model was compiled for more cores than this
+            # process may use.
             warnings.simplefilter("ignore", RuntimeWarning)
             with GraphModule(artifact) as module:
                 results = module.run_on(example.inputs, range(num_outputs))

@@ -84,10 +84,12 @@ def fastest_plain(
 
     Parameters
     ----------
-    providers: the names of the available providers. If `tvm` is not among them, its kernels run
-        only operators that no other provider can run.
-    latency_of: measures the operators of a program that has the same tensors.
-    margin: TVM's kernel is kept if its latency divided by a library's latency is at most this.
+    providers: the names of the available providers. If `tvm` is not among them, TVM's kernels run
+        only operators that no provider among them can run.
+    latency_of: makes the latency model that measures the operators of a program with the same
+        tensors as `program`.
+    margin: TVM's kernel is kept only if its latency divided by the library kernel's latency is at
+        most this number.
 
     Raises
     ------
@@ -123,8 +125,8 @@ def fastest_plain(
         times_us = theirs.stages([[[i]] for i in rivals]).tolist()
         near = ours.near(rivals, [_CLOSE * us for us in times_us])
         if _measured_again(theirs, ours, dict(zip(rivals, times_us, strict=True)), near):
-            # Make both programs' latency models again, so that they use all measurements in the
-            # database. The next compilation of the model will use these measurements, too.
+            # Make the latency models of both programs again, so that they use all measurements in
+            # the database. The next compilation of the model will use these measurements, too.
             theirs, ours = latency_of(given), latency_of(chosen)
         theirs_us = dict(zip(candidates, theirs.stages([[[i]] for i in candidates]), strict=True))
         bars_us = {
@@ -149,7 +151,8 @@ def plain_in_time(
     Parameters
     ----------
     providers: as in `fastest_plain`.
-    latency_of: as in `fastest_plain`. Its models raise `OutOfTimeError` when `budget` is spent.
+    latency_of: as in `fastest_plain`, but its latency models raise `OutOfTimeError` when `budget`
+        is spent.
     budget: the time for the choice. It also records the operators that were not measured.
     """
     if budget.measures_nothing:
@@ -177,7 +180,7 @@ def guessed_on_cpu(program: Program, providers: Sequence[str], budget: TimeBudge
 
 
 def is_usually_tvms(op: Operator, providers: Sequence[str]) -> bool:
-    """Whether TVM may run `op`, and is the better guess on plain tensors of a CPU."""
+    """Whether TVM is among the providers and probably has the fastest kernel for `op` on a CPU."""
     return TVM in providers and op.description is not None and op.description.tvm_usually_wins
 
 
@@ -196,7 +199,8 @@ def fastest_known(
     Parameters
     ----------
     providers, margin: as in `fastest_plain`.
-    latency_of: as in `fastest_plain`. Its models raise `OutOfTimeError` for unknown latencies.
+    latency_of: as in `fastest_plain`, but its latency models raise `OutOfTimeError` for unknown
+        latencies.
     budget: records how many operators were not measured.
     """
     chosen = program
@@ -275,8 +279,8 @@ def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
 _CLOSE = 0.85
 """Two latencies are close if the smaller divided by the larger is at least this."""
 _SMALL = 0.02
-"""The shortest operators are not measured again. Together they take this fraction of the time of
-all operators.
+"""The shortest operators are not measured again. They are the operators that together take this
+fraction of the time of all operators.
 
 A wrong choice between two close kernels costs little: at most a seventh of the operator's time.
 """
@@ -288,17 +292,18 @@ def _measured_again(
     theirs_us: Mapping[int, float],
     near: Sequence[int],
 ) -> bool:
-    """Measure again the operators whose two kernels take about the same time.
+    """Measure again the operators whose library kernel takes about as long as the present kernel.
 
     Operators with small latencies are not measured again.
 
     Parameters
     ----------
-    theirs, ours: the latency models of two programs: one with the library's kernels, and one with
-        the kernels chosen so far.
+    theirs, ours: latency models: of the program with the library's kernels (`theirs`), and of the
+        program with the kernels chosen so far (`ours`).
     theirs_us: the latency in `theirs`, in microseconds, of each operator that has a kernel in both
         programs.
-    near: the operators among `theirs_us` whose kernel in `ours` is not far slower.
+    near: the operators among `theirs_us` whose kernel in `ours` is not far slower than their kernel
+        in `theirs`.
 
     Returns
     -------
@@ -334,8 +339,8 @@ def can_run(library: str, op: Operator) -> bool:
 def why_not(library: str, op: Operator) -> str:
     """The reason why `library` cannot compute `op`; empty if it can.
 
-    An operator stays with TVM if its TVM kernel has a workspace (see `lift_workspaces`). The
-    workspace is a tensor of the program that a library's kernel would not accept.
+    An operator keeps TVM's kernel if that kernel has a workspace (see `lift_workspaces`). The
+    workspace is an argument of the operator, and a library's kernel would not accept this argument.
     """
     if op.description is None:
         refused = "" if op.refused is None else why_refused(library, op.refused)
@@ -346,7 +351,7 @@ def why_not(library: str, op: Operator) -> str:
 
 
 def given_to(program: Program, ops: Sequence[int], library: str) -> Program:
-    """Return a copy of `program` in which `library` runs these operators.
+    """Return a copy of `program` in which `library` runs the operators `ops`.
 
     Parameters
     ----------

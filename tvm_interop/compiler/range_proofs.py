@@ -1,25 +1,25 @@
-"""Proves that the inputs of a run may be filled up (padded) to the next larger compiled size.
+"""Proves that the inputs of a run may be padded ("filled up") to the next larger compiled size.
 
-Filled-up inputs give right results in two cases. In the first case the rows along the dimension are
+Padded inputs give right results in two cases. In the first case the rows along the dimension are
 independent, as in a batch: each row of an output depends only on the same row of the inputs
 (`lowering.independent_rows`). In the second case the dimension is the length of a sequence, and the
-positions that are filled up change nothing at the other positions (`lowering.masked_positions`).
+added positions change nothing at the given positions (`lowering.masked_positions`).
 
 If two dimensions have ranges, the rows along one of them must be independent. Let (b, s) be a run
-of `b` rows and `s` positions, which is filled up to (B, S). Three steps prove that the results stay
-the same:
+of `b` rows and `s` positions, which is padded to the compiled sizes (B, S). Three steps prove that
+the results stay the same:
 
-1. The first `b` rows of (B, S) have the same bits as the rows of (b, S), whatever the other rows
-   contain. This is the proof of rows, for programs of length `S` and different numbers of rows.
-2. A row of (b, s) is computed in the same way for all `b` above 1. This is the proof of rows again,
-   for lengths that are filled up.
-3. In (B, S), the filled positions change nothing at the other positions. This is the proof of
-   positions, for `B` rows. With step 2 it holds for all numbers of rows above 1. A single row has a
-   separate program and is never filled up to several rows, so step 3 is proven again for one row.
+1. The first `b` rows of the padded run (B, S) have the same bits as the rows of (b, S), whatever
+the added rows contain. This is a proof that rows are independent, for programs of the compiled
+length `S`. 2. A row of (b, s) is computed in the same way for all `b` above 1. This is a proof that
+rows are independent, for lengths `s` that are padded. 3. In the run (B, S), the added positions
+change nothing at the given positions. This is a proof about positions, for `B` rows. By step 2 it
+holds for all numbers of rows above 1. A single row has a separate program and is never padded to
+several rows, so step 3 is proven again for one row.
 
-Step 1 is proven for each length that is compiled. For step 2, rows are also proven for the smallest
-lengths that are filled up. If both dimensions have independent rows, the proof of rows takes the
-place of the proof of positions in step 3.
+For step 1, rows are proven to be independent for each compiled length. For step 2, the same is
+proven for the smallest lengths that are padded. If both dimensions have independent rows, step 3 is
+proven in the same way, in place of a proof about positions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOG = logging.getLogger("tvm_interop")
 
 
 def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
-    """Prove that the inputs of a run may be filled up to the next larger compiled size.
+    """Prove that the inputs of a run may be padded to the next larger compiled size.
 
     Returns
     -------
@@ -73,8 +73,8 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
                 f"give a set of those that you need, such as {set_of}",
             ) from None
         raise CannotFillUpError(
-            f"the model cannot be compiled for {what} {names}: runs are filled up to a size that "
-            f"was compiled, and this could change results, since {error}",
+            f"the model cannot be compiled for {what} {names}: runs are padded to a compiled size, "
+            f"and this could change results, since {error}",
             ". Compile it for the sizes "
             f"that you need instead: give a set of them, such as {set_of}",
         ) from None
@@ -93,8 +93,8 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     try:
         ins, outs = independent_rows(programs, axes)
     except RowsDependError as not_rows:
-        # The rows are not independent. The dimension may be a sequence, even if it is the first
-        # dimension.
+        # The rows are not independent, but the dimension may be the length of a sequence, even if
+        # it is the first dimension.
         try:
             masks = masked_positions(programs, axes, min(sizes))
         except RowsDependError as not_positions:
@@ -118,7 +118,8 @@ def _neither(
 ) -> RowsDependError:
     """Why a dimension has neither independent rows nor the positions of a sequence."""
     if any(axes.values()):
-        # A dimension that is not the first of an input is usually a sequence.
+        # A dimension that is not the first dimension of an input is usually the length of a
+        # sequence.
         return not_positions
     if str(not_rows) == str(not_positions):
         return not_rows
@@ -133,7 +134,7 @@ def _row_masks(masks: Masks) -> tuple[RowMask, ...]:
 
 
 class _Pair:
-    """The proof for two ranges. The module's docstring explains why its three steps are enough."""
+    """The proof for two ranges of sizes. The module's docstring explains its three steps."""
 
     def __init__(self, model: Any, chosen: RowRange) -> None:
         self._imported, self._chosen = Imported(model), chosen
@@ -142,7 +143,7 @@ class _Pair:
     def sizes(self) -> RowSizes:
         """The manifest's entries for the ranges.
 
-        The range whose rows are independent comes first.
+        The first entry is the range whose rows are independent.
         """
         names, why = self._chosen.dimensions, {}
         # Try the outer dimension of the inputs first, because it is usually the batch.
@@ -167,7 +168,7 @@ class _Pair:
         raise RowsDependError(f"the rows of one of them must not depend on each other: {told}")
 
     def _prove_rows(self, number: int) -> None:
-        """Prove that rows of the dimension `number` do not depend on each other.
+        """Prove that the rows along dimension `number` do not depend on each other.
 
         The proof covers all sizes of the other dimension.
         """
@@ -183,7 +184,7 @@ class _Pair:
             independent_rows(self._programs(number, wanted, other), self._chosen.axes[number])
 
     def _masks(self, number: int) -> Masks:
-        """Prove that positions may be filled up (padded), for many rows and for a single row."""
+        """Prove that positions of a sequence may be padded, for many rows and for a single row."""
         of_rows, lengths = 1 - number, [*self._chosen.sizes[number], *self._chosen.filled(number)]
         most = self._chosen.sizes[of_rows][-1]
         each = [
@@ -201,7 +202,7 @@ class _Pair:
         """The model lowered for two or more sizes of a dimension, all above 1; by size."""
         above_1 = [size for size in dict.fromkeys(sizes) if size > 1]
         if len(above_1) == 1:
-            # A second size shows which numbers of the program come from the size.
+            # The programs for two sizes show which numbers in a program come from the size.
             above_1.append(above_1[0] + 1)
         return {
             size: self._program((size, other) if number == 0 else (other, size)) for size in above_1
@@ -257,9 +258,9 @@ def _programs(
     """Return the model lowered for several sizes, by size, and the axis of the dimension in each
     input.
 
-    The sizes above 1 in `shapes` are used. If there is only one such size, a second size is added.
-    If there is no such size, the result has no program: a single row is never filled up (padded),
-    so nothing needs to be proven about it.
+    The sizes above 1 in `shapes` are used. If only one size is above 1, a second size is added. If
+    all sizes are 1, the result has no program: a single row is never padded, so nothing needs to be
+    proven about it.
 
     Parameters
     ----------
@@ -275,8 +276,8 @@ def _programs(
     if axes is None:
         axes = {first.values[v].name: 0 for v in first.inputs}
     if len(programs) == 1:
-        # Two sizes are compared, because the difference shows which numbers of the program come
-        # from the size.
+        # Two sizes are needed: the difference between their programs shows which numbers come from
+        # the size.
         other, program = _with_another_size(imported, first, size, axes)
         programs[other] = program
     return programs, axes

@@ -20,7 +20,7 @@ def realize_merges(schedule: Schedule, program: Program, streams: int) -> Schedu
 
     If operators are divided into parts, the merged operators are divided too. Each merged operator
     then has its own stage, in which its parts run side by side on all streams. The operators that
-    cut the merged operator's output follow in the next stages.
+    split the merged operator's output follow in the next stages.
 
     Parameters
     ----------
@@ -111,11 +111,11 @@ def _realized(schedule: Schedule, graph: OpGraph) -> Schedule:
     """The schedule of the merged model, if no operator is divided.
 
     A merged stage becomes a stage with one group on the stage's first stream. The group has the
-    merged operator, and then the operators that cut its output. Merging can make operators
-    superfluous, such as a concat of all cut outputs. They are left out of the other stages. A
-    merged operator may be fused with an operator that read the concat. The fused operator may then
-    read tensors that a later stage computes. Then the fused operator gets its own stage after that
-    later stage.
+    merged operator, and then the operators that split its output. Merging can make operators
+    superfluous, such as a concat of the split output. Superfluous operators are left out of all
+    stages. A merged operator may also be fused with the operator that read the concat. If the fused
+    operator reads tensors that a later stage computes, it gets its own stage after that later
+    stage.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from ..program.kinds.row_matmul import as_row_matmul
 from ..program.program import Operator, Program
 
 LIBRARY = "onednn"
-"""The library under whose name the kernels run."""
+"""The kernel library whose name the kernels of `RowMatmul` have in plans."""
 
 _FEWEST_COLUMNS = 16
 """The fewest columns of a matrix for kernels that read the matrix in memory order. A narrower
@@ -19,8 +19,9 @@ matrix takes more memory in packed form."""
 def with_row_kernels(program: Program) -> Program:
     """Describe each product of a few rows and a constant matrix as a `RowMatmul`.
 
-    The choice of kernels then compares this project's own kernel with TVM's kernel. oneDNN's kernel
-    is left out. It cannot be faster, because such a product takes as long as reading the matrix.
+    For a `RowMatmul`, the choice of kernels compares this project's own kernel with TVM's kernel.
+    oneDNN's kernel does not take part: it cannot be faster, because such a product takes as long as
+    reading the matrix.
     """
     operators = [_described(program, op) for op in program.operators]
     return replace(program, operators=operators)

@@ -1,9 +1,9 @@
 """Chooses the sizes that a model is compiled for, for ranges such as any batch from 1 to 32.
 
-A run whose size is not compiled uses the next larger compiled size, and its inputs are filled up
-(padded). `range_proofs` proves that this is right. One or two dimensions may have a range. Two
-dimensions have ranges in a batch of sequences, for example. Then a few sizes of each dimension are
-chosen, and the model is compiled for all pairs of these sizes.
+A run whose size is not compiled uses the next larger compiled size, and its inputs are padded
+("filled up"). The module `range_proofs` proves that the results stay right. One or two dimensions
+may have a range: in a batch of sequences, for example, the batch and the length. For two ranges, a
+few sizes of each dimension are chosen, and the model is compiled for all pairs of these sizes.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class RowRange(NamedTuple):
     def filled(self, number: int) -> list[int]:
         """The two smallest sizes in a dimension's range for which the model is not compiled.
 
-        A run of a size that is not compiled is filled up. The list is shorter if there are fewer
-        than two such sizes.
+        The inputs of a run at such a size are padded. The list is shorter if there are fewer than
+        two sizes to list.
         """
         sizes = self.sizes[number]
         between = (s for s in range(sizes[0] + 1, sizes[-1]) if s not in sizes)
@@ -87,8 +87,8 @@ def exact_shapes(
 ) -> list[dict[str, tuple[int, ...]]] | None:
     """The shapes of the open inputs for each combination of the sizes that `ranges` lists.
 
-    Return None if a dimension has a range. A model without ranges runs only the listed sizes, so
-    nothing is filled up, and nothing needs to be proven.
+    Return None if a dimension has a range. A model without ranges runs only at the listed sizes, so
+    inputs are never padded, and nothing needs to be proven.
 
     Raises
     ------
@@ -253,12 +253,12 @@ def _ends(name: str, given: Any) -> tuple[int, int]:
 def chosen_sizes_of(ends: Sequence[tuple[int, int]], count: int) -> tuple[list[int], ...]:
     """The sizes of each dimension to compile for, at most `count` combinations of them.
 
-    The combinations minimise the mean of this ratio: the time of a run that is filled up, divided
-    by the time of a run at its own size. A run's time is assumed to be the product of one factor
-    for each dimension (see `chosen_sizes`). So the mean is the product of the means of both
-    dimensions. Long ranges
-    get more sizes than short ranges: a batch of 1 to 8 gets 2 sizes, and a length of 1 to 128 gets
-    4. Ties: the fewest combinations, then the fewest sizes of the first dimension.
+    The combinations minimise the mean of this ratio: the time of a run that is padded to a chosen
+    size, divided by the time of a run at its own size. A run's time is assumed to be the product of
+    one factor for each dimension (see `chosen_sizes`). So the mean is the product of the means of
+    both dimensions. Long ranges get more sizes than short ranges: a batch of 1 to 8 gets 2 sizes,
+    and a length of 1 to 128 gets 4. Ties: the fewest combinations, then the fewest sizes of the
+    first dimension.
     """
     if len(ends) == 1:
         return (chosen_sizes(*ends[0], count),)
@@ -275,8 +275,8 @@ def chosen_sizes_of(ends: Sequence[tuple[int, int]], count: int) -> tuple[list[i
 
 
 def _mean_ratio(sizes: Sequence[int]) -> float:
-    """The mean over a range of this ratio: the time at the next larger chosen size, divided by
-    the time at the size itself."""
+    """The mean over a range of this ratio: the time of a run at the next larger chosen size,
+    divided by the time of a run at its own size."""
     own = np.arange(sizes[0], sizes[-1] + 1)
     chosen = np.array(sizes)[np.searchsorted(sizes, own)]
     return float(np.mean((chosen + _FIXED_ROWS) / (own + _FIXED_ROWS)))
@@ -286,14 +286,14 @@ def chosen_sizes(least: int, most: int, count: int) -> list[int]:
     """The sizes from `least` to `most` to compile for, at most `count`.
 
     The chosen sizes minimise the mean, over all sizes of the range, of this ratio: the time of a
-    run at the next larger chosen size, divided by the time at its own size. The time of a run is
-    assumed to be proportional to its size plus `_FIXED_ROWS`. Ties: the smaller sizes.
+    run at the next larger chosen size, divided by the time of a run at its own size. The time of a
+    run is assumed to be proportional to its size plus `_FIXED_ROWS`. Ties: the smaller sizes.
     """
     count = min(count, most - least + 1)
     sizes = np.arange(least, most + 1)
     costs = sizes + _FIXED_ROWS
     shares = np.concatenate([[0.0], np.cumsum(1 / costs)])
-    # best[i] is the least sum of the ratios of the sizes with indices 0 to i, if size i is chosen.
+    # best[i] is the least sum of the ratios for the sizes 0 to i (by index), if size i is chosen.
     best = np.full(len(sizes), np.inf)
     # The least size is always chosen, because the model may treat it differently from larger sizes.
     best[0] = 1.0

@@ -44,10 +44,10 @@ def manifest_of(
     Parameters
     ----------
     lowered: the lowered model that the artifact will run.
-    budget: the time of the compilation, with the list of the work that was left out.
+    budget: the time budget of the compilation, which lists the work that was left out.
     scheduler, speed_check, precision, kernel_check: as in `Manifest`.
-    merge_check: as in `Manifest`; None if this compilation merged no operators. If the pass
-        `InterOpSchedule` merged operators, the manifest then has that pass's check.
+    merge_check: as in `Manifest`; None if this compilation merged no operators. In the latter case
+        the manifest has the check of the pass `InterOpSchedule`, if this pass merged operators.
     """
     return Manifest(
         tvm_interop_version=__version__,
@@ -73,7 +73,7 @@ def fallback_of(lowered: Lowered, op_us: Callable[[], dict[str, float] | None]) 
 
     Parameters
     ----------
-    op_us: as in `Lowered.plan`.
+    op_us: see `Lowered.plan`.
     """
     if all(op.library is None for op in lowered.program.operators):
         return None

@@ -20,7 +20,7 @@ from ..scheduling.paired_rounds import FEWEST_ROUNDS, Confirmation, checked_roun
 _LIMIT_S = 30.0
 """The approximate limit of a speed check's duration, in seconds."""
 _ROUGH_LIMIT_S = 2.0
-"""The approximate limit of a rough speed check's duration, in seconds."""
+"""The approximate limit of the duration of a rough speed check (see `check_rounds`), in seconds."""
 _BATCH_S = 0.1
 _MOST_IN_BATCH = 16
 
@@ -52,7 +52,7 @@ def interleaved_rounds(executors: list[Any], clock: Clock) -> Iterator[npt.NDArr
 def speed_check(confirmation: Confirmation) -> SpeedCheck:
     """Convert the result of a speed check to the record in the artifact.
 
-    The artifact runs the schedule if the check found that it is faster.
+    The artifact runs the schedule if the check found that the schedule is faster.
     """
     compared = confirmation.compared
     low, high = compared.interval
@@ -76,8 +76,8 @@ def check_rounds(
     ----------
     rounds: the three latencies of each round, in microseconds: sequential execution, sequential
         execution again, and the schedule.
-    limit_s: seconds after which no further round begins. If there were too few rounds by then, they
-        cannot show that the schedule is faster.
+    limit_s: seconds after which no further round begins. Too few rounds cannot show that the
+        schedule is faster.
     rough: whether new processes check the schedule's speed afterwards (`new_processes`). If so,
         this check takes at most about 2 seconds, and a schedule passes if it seems more than 1%
         faster.
@@ -106,7 +106,7 @@ def _until(
 def speed_check_by_auto(schedule: Schedule) -> SpeedCheck | None:
     """The speed check that `auto` made of its schedule; None if `auto` measured nothing.
 
-    The check is rough if `auto` did not confirm its choice (option `confirm_choice`).
+    The speed check is rough if `auto` did not confirm its choice (option `confirm_choice`).
     """
     confirmation = schedule.stats.get("confirmation")
     if confirmation is None:

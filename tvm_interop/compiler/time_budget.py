@@ -13,10 +13,11 @@ from ..scheduling.budget import Budget
 CHOICE_SHARE = 0.4
 """The fraction of a compilation's time in which kernels are chosen for the operators."""
 LIBRARIES_SHARE = 0.5
-"""After the choice of kernels, libraries' kernels are checked in this fraction of the time left."""
+"""Of the time that is left after the choice of kernels, this fraction is for checking libraries'
+kernels."""
 SCHEDULE_SHARE = 0.8
-"""After the choice of kernels and the check of libraries' kernels, some time is left. This fraction
-of it is for the schedule and its speed check, and the rest for the check of TVM's kernels."""
+"""Of the time that is left after the choice of kernels and the check of libraries' kernels, this
+fraction is for the schedule and its speed check. The rest is for the check of TVM's kernels."""
 
 _T = TypeVar("_T")
 _PIECE = 8
@@ -74,7 +75,7 @@ class TimeBudget(Budget):
     def share(self, part: float) -> TimeBudget:
         """Make a budget of a fraction `part`, above 0 and up to 1, of the time that is left.
 
-        The new budget has the same list `not_tried` as this budget.
+        The new budget and this budget have one common list `not_tried`.
         """
         return TimeBudget(self.left_s() * part, self.not_tried)
 

@@ -24,8 +24,8 @@ from ..scheduling.options import check_counts
 from .time_budget import TimeBudget
 
 _SEARCH_SHARE = 0.65
-"""The fraction of the time for a schedule that the search may take. The rest is for the speed
-check. `auto` divides its time itself."""
+"""The fraction of a schedule's time that the search for the schedule may take. The rest is for the
+speed check. The fraction does not apply to `auto`, which divides its time itself."""
 
 
 class MeasuredInTime(BudgetedLatency):
@@ -47,7 +47,8 @@ class MeasuredInTime(BudgetedLatency):
         Parameters
         ----------
         names: the operators' names.
-        wholes: the ids of each divided operator's parts; empty if no operator is divided.
+        wholes: for each operator before division, the ids of its parts; empty if no operator is
+            divided.
 
         Raises
         ------
@@ -80,8 +81,8 @@ def latency_in_time(
 ) -> LatencyModel:
     """The latencies for a scheduler that measures `program`.
 
-    If the time is limited, `ios` must stop measuring early, so that time is left for the speed
-    check.
+    If the time is limited, the scheduler `ios` gets a latency model that stops measuring early, so
+    that time is left for the speed check.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ def searched_in_time(
 def search_limits(options: Mapping[str, Any], budget: TimeBudget) -> tuple[Limits, int]:
     """Read the limits and the seed of a search with learned latencies from its options.
 
-    The limit in seconds is reduced to the time that a search may take.
+    The option's limit in seconds is reduced to the time that a search may take.
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ def _cut(options: Mapping[str, Any], budget: TimeBudget, share: float) -> dict[s
 
 
 def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
-    """Add to `schedule.stats` how many stages `latency` refused, and whether its time is over."""
+    """Add to `schedule.stats` how many stages `latency` refused, and if its time is over."""
     if not isinstance(latency, MeasuredInTime):
         return schedule
     late = {"stages_refused": latency.refused, "budget_used_up": latency.is_late}
@@ -170,7 +171,7 @@ def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
 def note_speed_check(checked: SpeedCheck | None, budget: TimeBudget) -> None:
     """Add a phrase to `budget.not_tried` if the speed check lacked the time for more rounds.
 
-    The check lacked time if it chose sequential execution and its time was over.
+    A speed check lacked time if it chose sequential execution and its time was over.
 
     Parameters
     ----------

@@ -32,9 +32,9 @@ def cheapest_labels(
     """Give each item a label, 0 or 1, so that the sum of `costs` is as small as possible.
 
     Two items can have different labels in two ways, and equal labels in two ways. A minimum cut can
-    express the costs only if the first two together cost no less than the other two. Where they
-    cost less, their cost is raised. Ties: as few items as possible get label 1. Costs are rounded
-    to whole nanoseconds, so that sums are exact.
+    express a cost only if the two ways with different labels together cost no less than the two
+    ways with equal labels. If they cost less, their cost is raised. Ties: as few items as possible
+    get label 1. Costs are rounded to whole nanoseconds, so that sums are exact.
 
     Parameters
     ----------

@@ -14,17 +14,18 @@ from .provider_choice import LatencyOf
 from .time_budget import TimeBudget
 
 LIBRARY = "onednn"
-"""The library whose convolutions may be replaced, and under whose name Winograd's kernels run."""
+"""The library whose convolutions may be replaced. In plans, Winograd's kernels have this library's
+name."""
 
 _FASTER = 0.9
-"""Winograd's kernel is chosen if its time divided by the other kernel's time is at most this."""
+"""Winograd's kernel is chosen if its time is at most this fraction of the present kernel's time."""
 
 _BYTES_PER_US = 12e3
 """The speed at which memory is assumed to deliver weights to one core: 12 GB/s.
 
-Winograd's algorithm reads four times as many weights as other kernels. A kernel that is measured
-alone finds its weights in the caches. In a network, other operators replace the weights in the
-caches before the kernel runs again.
+The time to read the additional weights is added to the measured time. Winograd's algorithm reads
+four times as many weights as other kernels. A kernel that is measured alone finds its weights in
+the caches, but in a network other operators drive them out before the kernel runs again.
 """
 
 
@@ -37,7 +38,8 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
     Parameters
     ----------
     program: the program with the chosen kernels.
-    latency_of: measures the operators of a program that has the same tensors.
+    latency_of: makes the latency model that measures the operators of a program with the same
+        tensors as `program`.
     budget: the time for the choice. If it is spent, the remaining convolutions keep their kernels.
     """
     if budget.measures_nothing:
@@ -64,9 +66,9 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
 
 
 def by_winograd(program: Program, names: Collection[str]) -> Program:
-    """Use Winograd's algorithm for the convolutions with the given names, if it suits them.
+    """Use Winograd's algorithm for those convolutions among `names` that it suits.
 
-    Nothing is measured. Names of other operators have no effect.
+    Nothing is measured. Names of operators that are not convolutions have no effect.
     """
     candidates = _candidates(program).items()
     named = {i: kind for i, kind in candidates if program.operators[i].name in names}
@@ -104,7 +106,7 @@ microseconds with any kernel."""
 def _more_weights_us(kind: WinogradConv2d) -> float:
     """The time to read the additional bytes of the transformed weights, in microseconds.
 
-    The transformed weights are larger than the original weights.
+    Weights that are transformed for Winograd's algorithm are larger than the original weights.
     """
     return (kind.packed_nbytes - 4 * prod(kind.shapes[1])) / _BYTES_PER_US
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _DLPACK_UINT, _DLPACK_BFLOAT = 1, 4
-"""DLPack's codes of unsigned integers and of bfloat16."""
+"""DLPack's codes for the types unsigned integer and bfloat16."""
 
 
 class HostTensor(np.ndarray):
@@ -38,7 +38,7 @@ class HostTensor(np.ndarray):
         return copied_out(self.numpy(), target)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Return a capsule of the memory, also for bfloat16, which NumPy refuses to export."""
+        """Return a DLPack capsule of this array; unlike NumPy's own method, also for bfloat16."""
         if self.dtype != "bfloat16":
             return super().__dlpack__(**options)
         return _retyped(self.view(np.uint16).__dlpack__(), _DLPACK_BFLOAT)
@@ -66,17 +66,17 @@ def shape_of(value: Any) -> tuple[int, ...]:
 def as_array(value: Any, expected: Port, kind: str) -> np.ndarray:
     """Return `value` as an array, and check that it has the shape and dtype of `expected`.
 
-    If `value` is an array or a tensor, the result shares its memory.
+    If `value` is an array or a tensor, the result shares the memory of `value`.
 
     Parameters
     ----------
-    kind: the word for `expected` in messages, such as `input`.
+    kind: what messages call the tensor `expected`, such as `input` or `output`.
 
     Raises
     ------
     InputError
-        `value` cannot be read as an array, is in the memory of another device, or has another shape
-        or dtype.
+        `value` cannot be read as an array, is in the memory of a device such as a GPU, or does not
+        have the shape and dtype of `expected`.
     """
     if value is None:
         raise InputError(f"{kind} `{expected.name}` was given no value")
@@ -110,7 +110,7 @@ def writable_array(value: Any, expected: Port) -> np.ndarray:
     Raises
     ------
     InputError
-        The same cases as for `as_array`. Also if `value` is a read-only array.
+        `as_array` refuses `value`, or `value` is a read-only array.
     """
     array = as_array(value, expected, "output")
     if isinstance(value, np.ndarray) and not value.flags.writeable:
@@ -123,8 +123,8 @@ def writable_array(value: Any, expected: Port) -> np.ndarray:
 def copied_out(array: np.ndarray, out: Any) -> Any:
     """Copy `array` into `out` and return `out`; if `out` is None, return a new tensor.
 
-    The new tensor is a TVM tensor if the program has imported TVM. Otherwise it is a `HostTensor`,
-    because importing TVM takes longer than running most models.
+    If `out` is None, the new tensor is a TVM tensor if the program has imported TVM. Otherwise it
+    is a `HostTensor`, because importing TVM takes longer than running most models.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def copied_out(array: np.ndarray, out: Any) -> Any:
     Raises
     ------
     InputError
-        `out` has another shape or dtype, or cannot be written to.
+        `out` does not have the shape and dtype of `array`, or cannot be written to.
     """
     if out is None:
         copy = aligned_empty(array.shape, array.dtype)
@@ -192,7 +192,7 @@ def _is_bfloat16(value: Any) -> bool:
 
 
 class _Words:
-    """A tensor of bfloat16 as a tensor of uint16, which NumPy can read by DLPack."""
+    """Presents a tensor of bfloat16 as a tensor of uint16, which NumPy can read by DLPack."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
@@ -202,17 +202,19 @@ class _Words:
         return int(kind), int(number)
 
     def __dlpack__(self, **options: Any) -> Any:
-        del options  # Without options, the capsule has the form that `_retyped` expects.
+        # Without options, `__dlpack__` returns a capsule without a version number, as `_retyped`
+        # expects.
+        del options
         return _retyped(self._tensor.__dlpack__(), _DLPACK_UINT)
 
 
 def _retyped(capsule: Any, code: int) -> Any:
-    """Change the type of the tensor in a DLPack capsule that nobody has read, and return it.
+    """Change the element type of the tensor in an unread DLPack capsule, and return the capsule.
 
     Parameters
     ----------
-    capsule: a capsule without a version.
-    code: DLPack's code of the new type, which has as many bits as the old one.
+    capsule: a capsule of DLPack's old form, which has no version number.
+    code: DLPack's code of the new type, which must have as many bits as the old type.
     """
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -225,7 +227,7 @@ def _retyped(capsule: Any, code: int) -> Any:
 def _array_of_bfloat16(value: Any) -> np.ndarray:
     """Return an array that shares the memory of a tensor of bfloat16.
 
-    NumPy refuses to read such a tensor itself.
+    NumPy itself refuses to read a tensor of bfloat16.
     """
     import ml_dtypes
 
@@ -261,7 +263,7 @@ def _tensor_over(out: Any) -> Any:
 
 
 def refuse_unresolved(value: Any, what: str) -> None:
-    """Refuse a tensor of PyTorch that requires grad, or whose memory holds the negated values.
+    """Refuse a PyTorch tensor that requires grad, or that PyTorch has not negated in memory yet.
 
     PyTorch negates some tensors only when they are read, such as the imaginary part of a conjugate.
     DLPack passes on the memory of such a tensor, but not the information that its values must still
@@ -270,7 +272,8 @@ def refuse_unresolved(value: Any, what: str) -> None:
     Raises
     ------
     InputError
-        `value` is a tensor that requires grad, or whose memory holds the negated values.
+        `value` is a PyTorch tensor that requires grad, or whose memory holds its values with the
+        opposite sign.
     """
     if getattr(value, "requires_grad", False):
         raise InputError(

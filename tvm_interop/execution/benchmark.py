@@ -1,4 +1,4 @@
-"""Repeats a timer, and returns the result in TVM's form."""
+"""Repeats a measurement by a timer, and returns the times as TVM's `BenchmarkResult`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks memory of the caller that a model is to read or write in place."""
+"""Checks memory that belongs to the caller, before a model reads or writes it in place."""
 
 from __future__ import annotations
 

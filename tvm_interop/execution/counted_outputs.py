@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class CountedOutputs:
-    """The outputs of a model whose size depends on values that the model computes.
+    """Those outputs of a model whose size along an axis depends on values that the model computes.
 
     Attributes
     ----------
-    axes: for each of these outputs, by its position, the axis whose size depends on such values.
+    axes: the axis whose size depends on computed values, for each output that has such an axis. The
+        keys are the outputs' positions.
     """
 
     def __init__(self, artifact: Artifact, *, is_remote: bool = False) -> None:
@@ -43,19 +44,24 @@ class CountedOutputs:
 
     @cached_property
     def _counts(self) -> dict[int, int]:
-        """For each output with a computed size, the position of this size among the plan's outputs.
+        """The position, among the plan's outputs, of the computed size of each output in `axes`.
 
-        Only instances made by Python code need these positions. For its own models, the native
-        library knows the sizes.
+        The plan has one more output for each computed size.
+
+        Only instances that Python code makes need the positions of computed sizes. The native
+        library itself knows the sizes for the models that it has loaded.
         """
         return {each.output: each.count for each in self._artifact.manifest.counted}
 
     def of_model(self, outputs: Sequence[Port]) -> list[Port]:
-        """Return the outputs of the model, which are the plan's outputs without the sizes."""
+        """Return the outputs of the model: the plan's outputs without the computed sizes."""
         return list(outputs[: min(self._counts.values())]) if self.axes else list(outputs)
 
     def read(self, instance: PlanInstance, position: int) -> np.ndarray:
-        """Return an output of the latest run, cut to its size; the next run may change it."""
+        """Return an output of the latest run, cut to its computed size.
+
+        The next run may change the array.
+        """
         array = instance.read(instance.outputs[position].value)
         if position not in self.axes:
             return array
@@ -70,14 +76,14 @@ class CountedOutputs:
         return min(max(int(count[0]), 0), most)
 
     def open_shape(self, port: Port, position: int) -> tuple[int | str, ...]:
-        """Return the shape of an output, with a name in place of a size that depends on values."""
+        """Return the shape of an output, with a name in place of a size that the model computes."""
         shape: list[int | str] = list(port.shape)
         if position in self.axes:
             shape[self.axes[position]] = f"{port.name}_count"
         return tuple(shape)
 
     def refuse(self, port: Port, position: int, what: str) -> None:
-        """Refuse a use of an output for which its size must be known before the run.
+        """Refuse a use that needs an output's size before the run, if the run computes this size.
 
         Raises
         ------

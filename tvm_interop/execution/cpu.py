@@ -60,10 +60,10 @@ class Instance:
             self.arrays = _allocate(plan, weights)
         except MemoryError as error:
             raise too_large(plan) from error
-        self._owners: dict[
-            int, np.ndarray
-        ] = {}  # The caller's arrays, kept alive here, by value id.
-        self._lent: set[int] = set()  # Values whose memory belongs to the caller.
+        # The caller's arrays that values use as memory, by the value's number; kept alive here.
+        self._owners: dict[int, np.ndarray] = {}
+        # The numbers of the values whose memory belongs to the caller.
+        self._lent: set[int] = set()
         tensors = [as_tensor(array) for array in self.arrays]
         source = cpu_kernels(kernels, plan.operators, plan.is_constant)
         self._bound = [
@@ -104,9 +104,9 @@ class Instance:
         _runtime.run(self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`, but never into memory that a caller owns.
+        """Copy `array` into the plan's value `value`, but never into memory that a caller owns.
 
-        If the value is bound to a caller's memory, it gets new memory first.
+        A value that is bound to a caller's memory gets new memory before the copy.
         """
         if value in self._lent:
             self.replace(value, array)
@@ -160,7 +160,7 @@ class Instance:
 
 
 def bound_operator(op: PlannedOperator, kernel: Any) -> BoundOperator:
-    """Return an operator of a plan in the form that executors take, with `kernel` to run it."""
+    """Return the operator `op` of a plan, with its kernel, in the form that executors take."""
     args = (*op.inputs, *op.outputs)
     return BoundOperator(op.name, kernel, args, op.stream, op.waits, op.share)
 
@@ -176,8 +176,8 @@ def threads_per_stream(plan: Plan) -> int:
 def as_tensor(array: np.ndarray) -> Any:
     """Return a tensor over the memory of `array`.
 
-    A bfloat16 array becomes a uint16 tensor, because TVM's kernels take bfloat16 in that form. The
-    tensor has TVM's class if TVM is imported.
+    A bfloat16 array becomes a uint16 tensor, because TVM's kernels expect bfloat16 numbers as
+    uint16. The tensor is a TVM tensor if TVM is imported.
     """
     if array.size == 0:  # The address of an empty NumPy array may be unaligned.
         array = aligned_empty((1,), array.dtype)[:0].reshape(array.shape)
@@ -189,7 +189,8 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
     arrays: list[np.ndarray] = []
     for v, value in enumerate(plan.values):
         if value.storage == "alias":
-            arrays.append(np.empty(0))  # A placeholder, replaced by a view below.
+            # The loop below replaces this empty array by a view of another tensor.
+            arrays.append(np.empty(0))
         elif value.storage == "weight":
             arrays.append(aligned_copy(weights[v]))
         elif value.storage == "arena":

@@ -75,8 +75,8 @@ class CudaInstance:
             A stream of `streams` is on another GPU than the plan's stream, or has another
             priority.
         ExecutionError
-            The GPU has not enough memory, an operator fails, or an operator runs only one of the
-            shares into which a kernel is divided. The message names the operator.
+            The GPU has not enough memory, or an operator fails. Or an operator runs only a part of
+            its kernel's iterations (a share). The message names the operator.
         """
         self.plan = plan
         self.inputs, self.outputs = ports_of(plan)
@@ -105,7 +105,7 @@ class CudaInstance:
 
     @property
     def dispatch(self) -> _cuda.Dispatch:
-        """How operators get to the GPU.
+        """How operators get to the GPU: in one CUDA graph, or launched one by one on streams.
 
         If no CUDA graph could be made, this is "streams": the host launches each operator.
         """
@@ -115,7 +115,7 @@ class CudaInstance:
     def implementations(self) -> dict[str, str]:
         """Describes the algorithms with which kernel libraries run their operators.
 
-        The keys are the operators' names. The text of an operator names its algorithm. It also says
+        The keys are the operators' names. The text for an operator names its algorithm, and says
         which algorithms the library refused, and why.
         """
         return {
@@ -149,7 +149,7 @@ class CudaInstance:
         return DeviceTensor(self.tensors[value], self.streams)
 
     def copy_to(self, value: int, tensor: Any) -> None:
-        """Copy value number `value` to a tensor of the caller on the same GPU.
+        """Copy the plan's value with the number `value` to a tensor of the caller on the same GPU.
 
         Returns when the copy is done. The copy waits for unfinished work of the tensor's library,
         if the tensor's DLPack methods let another stream wait for that work.
@@ -171,7 +171,7 @@ class CudaInstance:
         _cuda.copy_on_device(self.streams, source, [target])
 
     def write(self, value: int, array: Any) -> None:
-        """Copy `array` into value number `value`, on every GPU that reads this value.
+        """Copy `array` into the plan's value number `value`, on every GPU that reads this value.
 
         Parameters
         ----------
@@ -207,7 +207,8 @@ class CudaInstance:
         if number not in devices:
             used = ", ".join(f"cuda:{device}" for device in devices)
             raise InputError(
-                f"the tensor is on cuda:{number}, and the module runs on {used}: copy it there"
+                f"the tensor is on cuda:{number}, and the module runs on {used}: copy the tensor "
+                "there"
             )
         stream = _cuda.stream_handle(self.streams, number)
         return tvm_ffi.from_dlpack(array.__dlpack__(stream=stream))
@@ -266,8 +267,8 @@ class CudaInstance:
     def _allocate(self, plan: Plan) -> list[Any]:
         """Allocate one block of memory on each GPU, and return the tensors within it.
 
-        A block begins with the arena: memory for the tensors between operators, laid out by the
-        plan. The inputs, outputs and weights follow.
+        A block begins with the arena, which the plan lays out: memory for the tensors that
+        operators pass to each other. The inputs, outputs and weights follow.
         """
         ends = {device: aligned_nbytes(plan.arena_of(device)) for device in plan.devices}
         offsets: dict[int, int] = {}
@@ -351,7 +352,7 @@ def cuda_devices(plan: Plan) -> list[int]:
     """
     if not plan.streams:
         raise ArtifactError(
-            "the plan has no stream; a plan for a GPU has at least one stream on it"
+            "the plan has no stream; a plan for a GPU has at least one stream on a GPU"
         )
     return [_number(stream.device) for stream in plan.streams]
 
@@ -360,7 +361,7 @@ def _number(device: str) -> int:
     kind, _, number = device.partition(":")
     if kind != "cuda" or not number.isdigit():
         raise ArtifactError(
-            f"the plan has a stream on {device}; all must be on GPUs, such as `cuda:0`"
+            f"the plan has a stream on {device}; all its streams must be on GPUs, such as `cuda:0`"
         )
     return int(number)
 
@@ -384,7 +385,8 @@ def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
 
 
 def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
-    # The executor checks that there are as many streams as in the plan.
+    # Here `zip` need not be strict: the executor checks that there are as many streams as in the
+    # plan.
     devices = _cuda.stream_devices(streams)
     for s, (wanted, device) in enumerate(zip(cuda_devices(plan), devices, strict=False)):
         if wanted != device:

@@ -12,17 +12,17 @@ from ..program.host_memory import aligned_empty
 from .cpu import as_tensor
 
 _NO_WAIT = -1
-"""DLPack's number for the case that no stream of the consumer needs to wait."""
+"""The value of `stream` in `__dlpack__` with which no stream of the consumer waits."""
 _DEFAULT_STREAM = 1
-"""DLPack's number for CUDA's default stream, which is used if no stream is named."""
+"""The value of `stream` in `__dlpack__` for CUDA's default stream, also used for None."""
 
 
 class DeviceTensor:
     """A tensor of a module, in the memory of a GPU.
 
-    ``torch.from_dlpack(tensor)`` and the same functions of other libraries use the memory without a
-    copy. The stream of the library that calls them (the consumer) waits for the runs that were
-    started. The consumer must read the memory before the module's next run, which changes it.
+    ``torch.from_dlpack(tensor)`` and the `from_dlpack` of other libraries use the memory without a
+    copy. The stream of such a library (the consumer) waits for the runs that were started. The
+    consumer must read the memory before the module's next run, which changes it.
 
     Attributes
     ----------

@@ -33,8 +33,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     """A loaded model, ready to run.
 
     Only one thread at a time may run a module; load a second module to run two at once. Inputs keep
-    their values between runs. Outputs are copied, so a later run does not change them. `Session`
-    offers the same under the method names of onnxruntime.
+    their values between runs. Outputs are copied, so a later run does not change them. The class
+    `Session` also runs models, and has the method names of onnxruntime.
 
     Examples
     --------
@@ -141,16 +141,16 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def set_input_zero_copy(self, key: str | int, value: Any) -> None:
         """From now on, read an input from the memory of `value`, without a copy.
 
-        The module uses this memory until the input is set again. You may change its contents
-        between runs, but not during a run. The module never writes to this memory: if the input is
-        set later, the input gets its own memory again.
+        The module uses the memory of `value` until the input is set again. You may change its
+        contents between runs, but not during a run. The module never writes to this memory: if the
+        input is set later, the input gets its own memory again.
 
         Parameters
         ----------
         key: the input's name or index.
-        value: a contiguous array or CPU tensor. Its address must be a multiple of 64 bytes, or only
-            of the element's size if the module was loaded from a file that was compiled with
-            version 0.2 or later.
+        value: a contiguous array or CPU tensor. If the module was loaded from a file that was
+            compiled with version 0.2 or later, its address must be a multiple of the element's
+            size, otherwise of 64 bytes.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The process cannot use its GPU any more, because a kernel failed or the process was
             forked.
         """
-        if arrays or inputs or self._never_set:  # Otherwise, save the time to set nothing.
+        if arrays or inputs or self._never_set:  # If there is nothing to set, save the call.
             self._set_all(self._all_given(arrays, inputs))
         self._instance.run()
         self._count_run()
@@ -275,8 +275,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def start(self, /, *arrays: Any, **inputs: Any) -> None:
         """Start a run and do not wait for the GPU; on other devices, do the same as `run`.
 
-        Later runs, and all calls that set inputs or get outputs, come after this run. If another
-        library reads an output of `get_output_zero_copy`, it waits for this run too. If the GPU
+        Later runs, and all calls that set inputs or get outputs, come after the started run. A
+        library that reads an output of `get_output_zero_copy` waits for the run too. If the GPU
         fails, a later call raises the error.
 
         Raises
@@ -321,7 +321,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             f"the model runs on zeros: its inputs {names} were never set; give arrays to `run` or "
             "`set_input`",
             RuntimeWarning,
-            stacklevel=4,  # Names the line that called the public method.
+            stacklevel=4,  # The warning names the line of the user's code.
         )
         self._never_set = self._never_set - unset
 
@@ -337,7 +337,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         return names.index(name) if name in names else -1
 
     def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-        """Return two mappings: the largest shapes and the dtypes of the outputs, by name."""
+        """Return two mappings by name: the outputs' largest possible shapes, and their dtypes."""
         return info_of(self._current_outputs())
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
@@ -386,8 +386,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def set_output_zero_copy(self, key: str | int, value: Any = None) -> np.ndarray:
         """From now on, write an output into the memory of `value`, without a copy.
 
-        Each run writes to this memory until other memory is set. If `set_input_zero_copy` binds the
-        same memory to an input, a state passes from run to run without a copy.
+        Each run writes to the memory of `value` until other memory is set. If `set_input_zero_copy`
+        binds the same memory to an input, a state passes from run to run without a copy.
 
         Parameters
         ----------
@@ -397,7 +397,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
         Returns
         -------
-        The array over that memory.
+        An array over the memory that the output is written to.
 
         Raises
         ------

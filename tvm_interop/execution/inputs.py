@@ -18,14 +18,14 @@ _CPU = 1
 def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
     """Return `value` in a form that `instance.write` takes for the input `expected`.
 
-    If `value` is a tensor on a device of the instance's kind, such as a PyTorch tensor on a GPU, it
-    is returned unchanged. Anything else is returned as an array.
+    A tensor on a device of the instance's kind, such as a PyTorch tensor on a GPU, is returned
+    unchanged. Any other `value` is returned as an array.
 
     Raises
     ------
     InputError
-        `value` cannot be read as an array, is in the memory of another kind of device, is not
-        contiguous, or has another shape or dtype.
+        `value` cannot be read as an array, is on a device that is neither the host nor of the
+        instance's kind, is not contiguous, or does not have the shape and dtype of `expected`.
     """
     if not is_beside(value, instance):
         return as_array(value, expected, "input")
@@ -34,12 +34,13 @@ def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
 
 
 def as_device_output(value: Any, expected: Port) -> Any:
-    """Return `value`, a tensor on a device, after a check that output `expected` fits into it.
+    """Return `value`, a tensor on a device, after a check that `expected` can be copied into it.
 
     Raises
     ------
     InputError
-        `value` cannot be written to, is not contiguous, or has another shape or dtype.
+        `value` cannot be written to, is not contiguous, or does not have the shape and dtype of
+        `expected`.
     """
     _check_on_device(value, expected, f"`out` for output `{expected.name}`")
     return value
@@ -66,7 +67,7 @@ def _check_on_device(value: Any, expected: Port, what: str) -> None:
 
 
 def is_beside(value: Any, instance: PlanInstance) -> bool:
-    """Whether `value` is a tensor on a device of the instance's kind; False on the host."""
+    """Whether `value` is a tensor on the instance's kind of device; False if it is on the host."""
     return is_on_device(value) and _device_of(value) == instance.dlpack_device_type
 
 

@@ -104,7 +104,7 @@ class PlanInstance(Protocol):
     def time(self, number: int) -> float:
         """Run the model `number` times in a row, and return the total time in seconds.
 
-        The device's clock measures the time.
+        The time is measured by the device's clock.
         """
         ...
 
@@ -137,7 +137,7 @@ class DeviceInstance(PlanInstance, Protocol):
     def view(self, value: int) -> Any:
         """Return an input or output in the device's memory, as a tensor with DLPack's methods.
 
-        The next run changes the memory.
+        The next run changes the values in this memory.
         """
         ...
 
@@ -190,7 +190,7 @@ def tensors_nbytes(plan: Plan) -> int:
 
 
 def info_of(ports: Sequence[Port]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Return two mappings: the shapes and the dtypes of inputs or outputs, by name."""
+    """Return the shapes and the dtypes of inputs or outputs, as two mappings by name."""
     return {port.name: port.shape for port in ports}, {port.name: port.dtype for port in ports}
 
 

@@ -25,15 +25,17 @@ def measure_interleaved(
     Raises
     ------
     InputError
-        A module runs on a server, or some modules run on the CPU and others on a GPU. Times of
-        different clocks cannot be compared.
+        A module runs on a server, or some modules run on the CPU and others on a GPU. Their times
+        are measured by different clocks, so they cannot be compared.
     """
     instances = [module._instance for module in modules.values()]
     if not instances:
         return {}
     clock = instances[0].clock
     if any(instance.clock is None for instance in instances) or clock is None:
-        raise InputError("modules on servers cannot be timed against others; use `benchmark`")
+        raise InputError(
+            "modules on servers cannot be timed against other modules; use `benchmark`"
+        )
     if any(instance.clock is not clock for instance in instances):
         raise InputError(
             "modules on the CPU and on a GPU cannot be timed against each other; use `benchmark`"

@@ -1,7 +1,7 @@
 """Finds the kernel that runs each operator: TVM's kernel, or a kernel of a kernel library.
 
-TVM's kernels are compiled already. A kernel library prepares a kernel for given tensors. Executors
-run both kinds.
+TVM's kernels were compiled with the model. A kernel library makes its kernel when the model is
+loaded, for given tensors. Executors can run kernels of both kinds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ the fields of the operator's description, the operator's tensors, and the stream
 
 
 class Kernels:
-    """The kernels of one program or plan on one kind of device (see `cpu_kernels`)."""
+    """The kernels of one program or plan, on a CPU (`cpu_kernels`) or on GPUs (`cuda_kernels`)."""
 
     def __init__(
         self, compiled: Any, operators: Iterable[AnyOperator], prepare: PrepareKernel
@@ -108,12 +108,12 @@ def cpu_kernels(
 ) -> Kernels:
     """Return the kernels for this CPU.
 
-    Each kernel of a library uses one thread. That is enough, because the compiler divides a large
-    operator into parts, which run at once on several threads.
+    Each library kernel uses one thread. Large operators still use several threads, because the
+    compiler has divided them into smaller operators (parts), which run at once.
 
     Parameters
     ----------
-    is_constant: whether a value holds the same numbers in every run.
+    is_constant: whether a value, given its index, holds the same numbers in every run.
     """
 
     def prepare(

@@ -57,7 +57,8 @@ class NativeInstance:
         self.inputs = self._model.inputs[shape]
         self.outputs = self._model.outputs[shape]
         self._arrays: dict[int, np.ndarray] = {}
-        self._bound: dict[int, np.ndarray] = {}  # Keeps the caller's arrays alive.
+        # Keeps alive the caller's arrays that are bound to inputs or outputs.
+        self._bound: dict[int, np.ndarray] = {}
         self._timed: Any = None
         self._ran_elsewhere = False  # Whether the latest run was a `run_on`.
 
@@ -97,7 +98,7 @@ class NativeInstance:
         self._ran_elsewhere = False
 
     def run_on(self, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray]) -> None:
-        """Run every operator once on the caller's memory. Data are copied only where they must be.
+        """Run every operator once on the caller's memory, copying data only where this is needed.
 
         Later runs use the instance's own inputs and outputs again, or memory that was bound to
         them.
@@ -128,7 +129,11 @@ class NativeInstance:
         return self._own(value) if bound is None else bound
 
     def size_of(self, position: int) -> int:
-        """Return the size from the latest run, for an output whose size depends on values."""
+        """Return the size that the latest run computed for the output at `position`.
+
+        The output must be one whose size depends on computed values, such as a list of nonzero
+        elements.
+        """
         return int(self._native.sizes[position])
 
     def rebind(self, value: int, array: np.ndarray) -> None:
@@ -137,8 +142,8 @@ class NativeInstance:
         Raises
         ------
         InputError
-            The memory is not contiguous, or its address is not a multiple of 64 bytes. For an
-            input, the number is `NativeModel.input_alignment` in place of 64.
+            The memory is not contiguous, or its address is not a multiple of the alignment. This is
+            64 bytes for an output, and `NativeModel.input_alignment` for an input.
         """
         is_input = value < len(self.inputs)
         alignment = self._model.input_alignment(self._shape, value) if is_input else ALIGNMENT

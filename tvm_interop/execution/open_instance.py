@@ -26,12 +26,13 @@ class Shapes:
 
     Attributes
     ----------
-    inputs, outputs: the model's inputs and outputs, for each set.
-    batch_sizes: the batch size of each set; empty if the model was not compiled for batch sizes.
-    counted: the outputs whose size depends on values that the model computes. `outputs` has their
-        largest shapes.
-    row_range: the ranges of sizes for which the sets were compiled; None if the model was compiled
-        only for the exact shapes of the sets.
+    inputs, outputs: the model's inputs and outputs, for each set of input shapes.
+    batch_sizes: the batch size of each set of input shapes; empty if the model was not compiled for
+        batch sizes.
+    counted: the outputs whose size depends on values that the model computes. In `outputs` they
+        have their largest possible shapes.
+    row_range: the ranges of sizes for which the model was compiled; None if it was compiled only
+        for exact input shapes.
     """
 
     def __init__(self, artifact: Artifact, server: ServerAddress | None = None) -> None:
@@ -95,7 +96,9 @@ class Shapes:
         return instance
 
     def changeable(self, instance: PlanInstance, shape: int) -> ChangeableInstance:
-        """Return `instance` if its weights can be replaced, or else a new instance with its inputs.
+        """Return an instance with the same inputs as `instance`, whose weights can be replaced.
+
+        The result is `instance` itself, unless its weights are fixed.
 
         If memory of the caller was bound to `instance`, a new instance uses this memory too.
         """
@@ -119,12 +122,12 @@ class Shapes:
 
         Parameters
         ----------
-        sizes: the shapes, by the inputs' positions. Other inputs may have any shape.
+        sizes: the shapes, by the inputs' positions. Inputs without an entry may have any shape.
 
         Raises
         ------
         InputError
-            There is no such set.
+            The model was not compiled for inputs of these shapes.
         """
         for shape, ports in enumerate(self.inputs):
             if all(ports[i].shape == size for i, size in sizes.items()):
@@ -174,9 +177,10 @@ def _warn_of_few_cores(wanted: int) -> None:
     here = num_threads()
     if wanted > here:
         warnings.warn(
-            f"the model was compiled for {wanted} cores, and this process may use {here}: parts "
-            "that should run side by side take turns, which is right but slow; compile the model "
-            "here, or with fewer streams, or allow more threads with tvm_interop.set_num_threads",
+            f"the model was compiled for {wanted} cores, and this process may use {here}: "
+            "operators that should run side by side take turns, which is right but slow; compile "
+            "the model here, or with fewer streams, or allow more threads with "
+            "tvm_interop.set_num_threads",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -23,8 +23,7 @@ class RowRange:
     Attributes
     ----------
     dimensions: the names of the dimensions with a range of sizes, such as `batch`. Their sizes are
-        the numbers of rows. If the rows of a dimension are the positions of a sequence, it comes
-        last.
+        the numbers of rows. A dimension whose rows are the positions of a sequence comes last.
     sizes: for each of the model's sets of input shapes, the number of rows of each dimension.
     """
 
@@ -41,9 +40,9 @@ class RowRange:
         ----------
         ranges: the number of rows of each set of input shapes, by the dimension's name.
         inputs, outputs: the inputs and outputs for each set of input shapes.
-        masks: the inputs that are masks, by name. Masks are padded with 0. The value says at which
-            positions the mask must be 1 so that a run may be padded: at the `first`, at `any`, at
-            `all`, or `nowhere` (see `artifact.manifest.RowMask`).
+        masks: for each input that is a mask, by name, at which positions it must be 1 before a run
+            may be padded: at the `first`, at `any`, at `all`, or `nowhere` (see
+            `artifact.manifest.RowMask`). Masks are padded with 0.
         """
         positions = {port.name: i for i, port in enumerate(inputs[0])}
         self._masks = {positions[name]: one_at for name, one_at in (masks or {}).items()}
@@ -84,7 +83,7 @@ class RowRange:
     def _known_axes(self, position: int, *, is_output: bool) -> list[tuple[int, int, int]]:
         """Find which axes of an input or output have a range of sizes.
 
-        Return a triple for each of these axes: the index of its dimension in `dimensions`, the
+        Return a triple for each axis with a range: the index of its dimension in `dimensions`, the
         axis, and how many elements along the axis make up one row.
         """
         shape, first = self._first[is_output][position].shape, self.sizes[0]
@@ -105,12 +104,12 @@ class RowRange:
     def rows_of(
         self, shapes: Mapping[int, tuple[int, ...]], current: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """The numbers of rows of inputs with these shapes: one for each dimension with a range.
+        """The number of rows that inputs of the given shapes have, for each dimension with a range.
 
         The keys of `shapes` are the inputs' positions. A dimension that none of these inputs has
-        keeps its `current` number of rows. The result is None in three cases: an input has another
-        rank than in the model, it has another size along an axis without rows, or no input has
-        rows.
+        keeps its `current` number of rows. The result is None in three cases: an input does not
+        have the rank of the model's input, its size differs along an axis without rows, or no input
+        has rows.
 
         Raises
         ------
@@ -142,7 +141,7 @@ class RowRange:
         return tuple(found[n][0] if n in found else rows for n, rows in enumerate(current))
 
     def check_shapes(self, shapes: Mapping[int, tuple[int, ...]]) -> None:
-        """Raise an error for the first input whose shape fits no number of rows.
+        """Raise an error for the first input whose shape fits no number of rows of the model.
 
         Parameters
         ----------
@@ -151,7 +150,7 @@ class RowRange:
         Raises
         ------
         InputError
-            The message names the input.
+            An input's shape fits no number of rows; the message names the input.
         """
         for i, shape in shapes.items():
             port = self._first[False][i]
@@ -166,9 +165,9 @@ class RowRange:
                 )
 
     def shape_for(self, rows: Sequence[int]) -> int:
-        """The index of the set of input shapes that runs inputs with these numbers of rows.
+        """The index of the set of input shapes on which inputs with `rows` rows run.
 
-        The set has the next larger compiled size of each dimension (see `next_larger`).
+        The chosen set has the next larger compiled size of each dimension (see `next_larger`).
 
         Raises
         ------
@@ -196,9 +195,10 @@ class RowRange:
     def filled(self, array: np.ndarray, position: int, port: Port) -> np.ndarray:
         """Pad an input to the shape of `port`, with copies of its last row.
 
-        Padding with a copy of a row is safe, because a row that was given holds no index that is
-        out of range. A mask is padded with 0 along the positions of a sequence, and along the other
-        dimension with copies of its last row. `check_mask` checks whether a mask may be padded.
+        Padding with a copy of a given row is safe: if the model uses its values as indices, they
+        are within range. A mask is padded with 0 along the positions of a sequence, and along the
+        other dimension with copies of its last row. `check_mask` checks whether a mask may be
+        padded.
         """
         for number, axis, _ in reversed(self._known_axes(position, is_output=False)):
             given, wanted = array.shape[axis], port.shape[axis]
@@ -214,7 +214,7 @@ class RowRange:
         return array
 
     def check_mask(self, array: np.ndarray, position: int, port: Port) -> None:
-        """Check an input that will be padded to the shape of `port`, if it is a mask.
+        """If the input is a mask, check that a run may be padded with the mask's values.
 
         Raises
         ------
@@ -227,8 +227,8 @@ class RowRange:
             return
         are_in_range = bool(((array >= 0) & (array <= 1)).all())
         ones = array == 1
-        # If two dimensions have ranges, each row of the first one is a sequence. The mask of each
-        # sequence must contain a 1.
+        # If two dimensions have ranges, each row of the first dimension is a sequence. A mask that
+        # must be 1 at any position must then contain a 1 for each sequence.
         kept = axes[0] if len(axes) == 2 else None
         over = tuple(a for a in range(array.ndim) if a != kept)
         if one_at == "any":
@@ -243,9 +243,9 @@ class RowRange:
             where += f" for each {self.dimensions[0]}"
         sizes = ", ".join(map(str, sorted({size[-1] for size in self.sizes})))
         raise CannotFillUpError(
-            f"input `{port.name}` is a mask, and a run of {array.shape[axis]} {name} is filled up: "
+            f"input `{port.name}` is a mask, and a run of {array.shape[axis]} {name} is padded: "
             f"the mask's numbers must then be from 0 to 1, and 1 {where}",
-            f". Give such a mask, or one of the sizes that are not filled up, {sizes}",
+            f". Give such a mask, or one of the sizes that need no padding, {sizes}",
         )
 
     def of_rows(

@@ -77,7 +77,7 @@ class RemoteInstance:
         self._program.call("runtime.run", self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`.
+        """Copy `array` into the plan's value with the number `value`.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class RemoteInstance:
 
 
 def _words(array: np.ndarray) -> np.ndarray:
-    """Return `array`; if it is of bfloat16, as uint16, in which form TVM's kernels take it."""
+    """Return `array`; if it is bfloat16, as uint16, which TVM's kernels expect instead."""
     return array.view(np.uint16) if array.dtype == "bfloat16" else array
 
 
@@ -166,7 +166,7 @@ def _plan_on_tvm_alone(artifact: Artifact) -> Plan:
 
 
 def _described(plan: Plan) -> dict[str, Any]:
-    """Return the arguments of `ServedProgram` that describe `plan`. Buffer 0 is the arena."""
+    """Return the arguments of `ServedProgram` for `plan`. Buffer 0 is the plan's arena."""
     buffers = [plan.arena_bytes]
     values: dict[int, ServedTensor] = {}
     roots_first = sorted(range(len(plan.values)), key=lambda v: plan.values[v].storage == "alias")

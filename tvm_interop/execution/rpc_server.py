@@ -26,7 +26,7 @@ _LOG = logging.getLogger("tvm_interop")
 _CONNECT_S = 5.0
 _REQUEST_S = 20.0
 _SESSION_S = 3600.0
-"""The time in seconds after which a server ends a session by itself."""
+"""The time, in seconds, after which a server itself ends a session that is still open."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def free_sessions(address: ServerAddress, limit: int | None = None) -> list[Any]
     DeviceError: the tracker cannot be reached, or has no free server of that key.
     """
     sessions: list[Any] = []
-    # Ask the tracker how many servers are free before each request. If another client has taken the
-    # last one, a request would wait for a server.
+    # Before each request, ask the tracker how many servers are free. If another client has taken
+    # the last free server, a request would wait.
     while len(sessions) != limit and _num_free(address):
         try:
             sessions.append(_request(address))
@@ -100,7 +100,7 @@ def _num_free(address: ServerAddress) -> int:
         return answer_within(_REQUEST_S, f"the tracker at {address.host}:{address.port}", ask)
     except ImportError as error:
         raise DeviceError(
-            f"running elsewhere needs TVM's RPC ({error}); install `tvm-interop[farm]`"
+            f"running a model on a server needs TVM's RPC ({error}); install `tvm-interop[farm]`"
         ) from error
     except (RuntimeError, OSError) as error:
         raise DeviceError(
@@ -127,7 +127,7 @@ def _request(address: ServerAddress) -> Any:
     def ask() -> Any:
         # The request has its own connection, so that closing the connection ends the request.
         tracker = _connect(address)
-        # Without a timeout TVM waits forever, for example for a server that just died.
+        # Without a timeout TVM would wait forever, for example for a server that has died.
         tracker._sock.settimeout(_REQUEST_S)
         try:
             return tracker.request(address.key, session_timeout=_SESSION_S, max_retry=1)
@@ -164,8 +164,8 @@ class ServedOperator(NamedTuple):
     ----------
     kernel: the kernel's name.
     args: indices of the tensors that the kernel is called with, inputs first.
-    share: the index of the share of the kernel that runs, and the number of shares. It is empty if
-        the whole kernel runs.
+    share: empty if the whole kernel runs. If only a part of the kernel's iterations runs (a share),
+        the index of this share and the number of shares.
     """
 
     kernel: str

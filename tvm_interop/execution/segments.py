@@ -2,11 +2,11 @@
 
 Running a plan in segments is safe for the following reason. A plan lists its operators in an order
 that respects dependencies, the orders of streams and all waits. A segment is a range of that list.
-So an operator that must end before another one is in the same segment or in an earlier segment.
+So if one operator must end before another, it is in the same segment or in an earlier segment.
 Within a segment, the order on each stream and the waits stay as they are. When the call for a
-segment returns, all of its operators have ended. Therefore, if one operator ends before another
-starts in a normal run, it does so here too. So operators that share memory still do not overlap.
-The results are equal to the last bit, because the same kernels read the same bytes.
+segment returns, all of its operators have ended. Therefore two operators that must not overlap in a
+normal run, because they share memory, do not overlap in a run by segments. The results are equal to
+the last bit, because the same kernels read the same bytes.
 """
 
 from __future__ import annotations

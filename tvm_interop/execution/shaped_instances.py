@@ -28,7 +28,8 @@ class ShapedInstances:
         self._range = shapes.row_range
         self._counted = shapes.counted
         self._num_outputs = len(shapes.outputs[0])
-        # How many rows of each range the current inputs have; empty if the model has no range.
+        # How many rows the current inputs have in each dimension with a range; empty without
+        # ranges.
         self._rows = self._range.sizes[0] if self._range is not None else ()
         self._counts = SizeCounts(self._range.sizes if self._range is not None else ())
         self._ports_of: tuple[PlanInstance | None, tuple[int, ...]] = None, ()
@@ -52,7 +53,7 @@ class ShapedInstances:
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """The counts of runs and rows at each size. The keys are the same as in `runs_by_size`."""
+        """The numbers of runs and rows at each size. The keys are the same as in `runs_by_size`."""
         return self._counts.counts()
 
     @property
@@ -70,7 +71,7 @@ class ShapedInstances:
         self._counts = other._counts
 
     def count_elsewhere(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Count a run of another module on inputs of these shapes that it did not pad."""
+        """Count a run of another module on inputs of these shapes, which were not padded."""
         found = {self._position(name): shape for name, shape in shapes.items()}
         rows = None if self._range is None else self._range.rows_of(found, self._rows)
         if rows is not None:
@@ -113,8 +114,8 @@ class ShapedInstances:
         Raises
         ------
         InputError
-            No plan is for these shapes, or the plan for them has another shape for an input that
-            is not in `sizes`.
+            There is no plan for these shapes. Or an input that is not in `sizes` would change its
+            shape.
         """
         shape, rows = self._fitting(sizes)
         if (shape, rows) == (self._shape, self._rows):
@@ -139,7 +140,7 @@ class ShapedInstances:
     def _prepared(self, given: Mapping[Any, Any]) -> dict[int, Any]:
         """Switch to the plan that fits the arrays, and return the arrays.
 
-        The result has the checked arrays, by the inputs' positions.
+        The result maps the inputs' positions to the checked arrays.
         """
         with self._same_shape_after_errors():
             self._take_fitting_shape(self._sizes_of(given))
@@ -160,7 +161,7 @@ class ShapedInstances:
 
     @contextmanager
     def _same_shape_after_errors(self) -> Iterator[None]:
-        """If setting the inputs fails, switch back to the plan and the inputs from before."""
+        """If the body of the `with` statement fails, restore the earlier plan and inputs."""
         before = self._instance, self._shape, self._rows
         try:
             yield
@@ -174,7 +175,7 @@ class ShapedInstances:
             self._range.check_mask(array, position, self._instance.inputs[position])
 
     def _fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
-        """The index of the set of input shapes that fits these shapes, and the numbers of rows."""
+        """The index of the set of input shapes that fits `sizes`, and the numbers of rows."""
         now = [port.shape for port in self._current_inputs()] if sizes else []
         if all(now[i] == size for i, size in sizes.items()):
             return self._shape, self._rows
@@ -192,8 +193,8 @@ class ShapedInstances:
     def _current_outputs(self) -> list[Port]:
         """The outputs, with the shapes that they have for the current inputs.
 
-        If a size depends on values that the model computes, it is given by its largest possible
-        value.
+        If an output's size depends on values that the model computes, its shape has the largest
+        possible size.
         """
         ports = self._instance.outputs[: self._num_outputs]
         return ports if self._range is None else self._ports_in_rows()[1]
@@ -250,7 +251,7 @@ class ShapedInstances:
         """Refuse to use the caller's memory if it has fewer rows than a run computes."""
         if self._range is not None and not self._is_full:
             raise InputError(
-                f"a run of {self._range.in_words(self._rows)} is filled up, so it cannot use your "
+                f"a run of {self._range.in_words(self._rows)} is padded, so it cannot use your "
                 "memory: give one of the numbers of rows that the model was compiled for, "
                 f"{self._range.sizes_in_words}, or use set_input and get_output, which copy"
             )

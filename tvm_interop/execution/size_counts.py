@@ -9,20 +9,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 Size = tuple[int, ...]
-"""The size of each dimension with a range."""
+"""A size: one number for each dimension that the model was compiled for as a range."""
 
 
 @dataclass(frozen=True)
 class RunCounts:
-    """The runs at one size, with the same numbers as `tvi_run_counts` of the C interface.
+    """Counts the runs at one size, with the fields of `tvi_run_counts` in the C interface.
 
     Attributes
     ----------
     exact: the number of runs whose inputs had this size.
     filled_up: the number of runs whose inputs were smaller, and were padded to this size.
-    rows_given: the number of rows of the inputs, summed over these runs. If two dimensions have a
-        range, the product of the two sizes counts as the number of rows.
-    rows_computed: the number of rows that these runs computed, including padding.
+    rows_given: the number of rows of the inputs, summed over all runs at this size. If two
+        dimensions have a range, the product of the two sizes counts as the number of rows.
+    rows_computed: the number of rows that the runs at this size computed, including padding.
     """
 
     exact: int = 0
@@ -32,7 +32,7 @@ class RunCounts:
 
     @property
     def runs(self) -> int:
-        """The number of runs."""
+        """The number of runs at this size, padded or not."""
         return self.exact + self.filled_up
 
     @property
@@ -41,7 +41,7 @@ class RunCounts:
         return 1 - self.rows_given / self.rows_computed if self.rows_computed else 0.0
 
     def with_run(self, given: int, computed: int) -> RunCounts:
-        """Return the counts with one more run."""
+        """Return new counts, with one more run on `given` rows that computed `computed` rows."""
         is_exact = given == computed
         return replace(
             self,
@@ -57,13 +57,13 @@ class RunCounts:
 
     def __str__(self) -> str:
         return (
-            f"{self.exact} exact and {self.filled_up} filled up, {self.filled_share:.1%} of the "
-            "rows were filled up"
+            f"runs without padding: {self.exact}, with padding: {self.filled_up} "
+            f"({self.filled_share:.1%} of all rows were padding)"
         )
 
 
 class SizeCounts:
-    """The runs at each size. Several modules may share an object, and several threads may count."""
+    """The counts of runs at each size. Several modules and threads may share an object."""
 
     def __init__(self, sizes: Sequence[Size]) -> None:
         """Begin with no runs at each of the sizes that a model was compiled for."""
@@ -99,7 +99,7 @@ class SizeCounts:
 
 
 def count_lines(dimensions: Sequence[str], counts: dict[Size, RunCounts]) -> list[str]:
-    """Return the runs as lines of text: one for each size, and the sum."""
+    """Return the counts of runs as lines of text: one for each size, and one for all sizes."""
     lines = []
     for size, each in counts.items():
         told = ", ".join(f"{name} {n}" for name, n in zip(dimensions, size, strict=True))

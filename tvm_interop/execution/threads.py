@@ -19,9 +19,9 @@ def num_threads() -> int:
 def set_num_threads(threads: int, *, pin: bool = False) -> None:
     """Set the number of threads that run models in this process.
 
-    All models share these threads. A model that was compiled for more streams gives the same
-    results on fewer threads, but runs more slowly. Models that are compiled later are compiled for
-    this number of threads.
+    All models in the process share the same threads. A model that was compiled for more streams
+    gives the same results on fewer threads, but runs more slowly. Models that are compiled later
+    are compiled for this number of threads.
 
     Parameters
     ----------

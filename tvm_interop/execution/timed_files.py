@@ -1,8 +1,8 @@
 """Times artifacts against each other, in a process that does nothing else.
 
-`compiler.new_processes` starts such processes. They import neither TVM nor a scheduler, so they run
-an artifact like a user's process. They do not use `measure_interleaved`, because it needs tvm-ffi,
-whose import takes longer than all measurements.
+`compiler.new_processes` starts processes that run this module. They import neither TVM nor a
+scheduler, so they run an artifact like a user's process. The module does not use
+`measure_interleaved`, because that needs tvm-ffi, whose import takes longer than all measurements.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 200
 def time_files(paths: Sequence[str], seconds: float, seed: int) -> list[list[float]]:
     """Time the artifacts `paths` against each other, in rounds.
 
-    Each round runs every instance once, in a new random order. An untimed round comes before these
-    rounds.
+    Each timed round runs every instance once, in a new random order. One untimed round comes first.
 
     Parameters
     ----------

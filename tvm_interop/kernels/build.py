@@ -1,7 +1,7 @@
 """Compiles a program's kernels to a shared library.
 
-The module also computes hashes of kernels. It finds the kernels that can be divided into shares,
-each of which computes a part of the output.
+The module also computes hashes of kernels, and finds the kernels that can be run in shares. A share
+is a call that computes only a part of the kernel's output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from .pipeline import PIPELINE
 Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
 
 Count: TypeAlias = Callable[[int, int], None]
-"""A progress callback: it is called with the amount that is done and the total amount."""
+"""A callback that reports progress. Its arguments are how much is done, and how much there is to
+do."""
 
 _ELF_CLASS, _64_BITS = 4, 2
 """One byte of a library's file says whether the library is for 32 or for 64 bits. These two numbers
@@ -108,7 +109,7 @@ def _compiled(
     folder: Path,
     count: Count | None,
 ) -> list[str]:
-    """Compile kernels to object files, a few in each, on as many threads as a model may run on.
+    """Compile kernels to object files of a few kernels, on as many threads as models may use.
 
     Only the kernels' names and targets decide which kernels go into one file, so each machine makes
     the same files.
@@ -124,7 +125,7 @@ def _compiled(
         for i in range(0, len(some), _TOGETHER)
     ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
-    built: list[int] = []  # The number of kernels in each file that is written so far.
+    built: list[int] = []  # For each file that is written so far, its number of kernels.
     # With TVM's pass instruments, such as its timing of passes, one thread compiles all kernels,
     # because the instruments do not work on several threads.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
@@ -206,7 +207,7 @@ def kernel_hash(kernel: tirx.PrimFunc) -> str:
 
 
 def uses_parallel_loops(kernels: tvm.IRModule) -> dict[str, bool]:
-    """Whether each kernel, by name, runs a loop on TVM's thread pool."""
+    """For each kernel, by name, whether it runs a loop on TVM's thread pool."""
     return {name: _has_parallel_loop(func.body) for name, func in _functions(kernels)}
 
 
@@ -214,9 +215,10 @@ def divisible_kernels(kernels: tvm.IRModule) -> set[str]:
     """Names of the kernels that can be run in shares, each of which computes a part of the output.
 
     A divisible kernel meets three conditions. Outside of parallel loops it writes only to buffers
-    that it allocates itself, so each share fills its own buffers. Parallel loops write only
-    outputs, which no other statement reads. No parallel loop is inside another loop, because the
-    next iteration of the outer loop could read parts of the output that other shares compute.
+    that it allocates itself, so each share fills its own buffers. Its parallel loops write only
+    outputs, and no other statement reads these outputs. No parallel loop is inside another loop,
+    because the next iteration of the outer loop could read parts of the output that other shares
+    compute.
     """
     return {name for name, func in _functions(kernels) if _is_divisible(func)}
 

@@ -1,7 +1,7 @@
 """Compiles a program's kernels for NVIDIA GPUs with nvcc; neither a GPU nor its driver is needed.
 
-The library contains machine code for each requested architecture (a "fatbin"). So a GPU of one of
-these architectures loads the library without compiling anything.
+The kernel library contains machine code for each requested architecture (a "fatbin"). So a GPU of
+one of these architectures loads the library without compiling anything.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def build_cuda_kernels(
 
     Parameters
     ----------
-    tell: called with the resources that the kernels need. They are read from the kernels' machine
-        code and launches.
+    tell: called with the resources that each kernel needs, such as registers. These are read from
+        the kernels' machine code and launches.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def compile_fatbin(source: str, archs: Sequence[str]) -> bytes:
 def kernels_with_workspace(kernels: tvm.IRModule) -> set[str]:
     """Names of the scheduled `kernels` that allocate a workspace in GPU memory while they run.
 
-    `lift_workspaces` explains why such workspaces are unsafe, and removes most of them.
+    `lift_workspaces` explains why workspaces in GPU memory are unsafe, and removes most of them.
     """
     found = set()
     for var, func in kernels.functions_items():

@@ -1,9 +1,9 @@
 """Calls the C library for functions that TVM would compute by an imprecise formula, or not at all.
 
-TVM computes `tanh` as a quotient of differences of exponentials, and `atanh` as the logarithm of a
-quotient. Both formulas lose every digit near 0: at 1e-20 they give 0. The pass `vectorize_math`
-runs earlier and replaces most calls of `tanh` of float32 and float16, so this pass sees few of
-them.
+TVM itself computes `tanh` by a difference of exponentials, and `atanh` as the logarithm of a
+quotient. Both formulas lose every digit near 0: at 1e-20 they give 0. The pass
+`vectorize_math` runs earlier and replaces most calls of `tanh` of float32 and float16, so this pass
+sees few of them.
 
 TVM calls the C library for `cosh` and `sinh`, but fails if the call is in a vectorised loop.
 """
@@ -25,7 +25,7 @@ FUNCTIONS = ("atanh", "cosh", "sinh", "tanh")
 class CLibraryFunctions:
     """Replace calls of `FUNCTIONS` by calls of the C library.
 
-    Arguments of float16 and bfloat16 are converted to float32, and the results back.
+    Arguments of float16 and bfloat16 are converted to float32, and the results are converted back.
     """
 
     def transform_function(

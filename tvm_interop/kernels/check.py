@@ -34,7 +34,7 @@ from .numpy_values import UndefinedError
 from .reference_results import ReferenceResults
 
 SHARES = 3
-"""A divisible kernel is also run in this many shares, each of which computes a part of the output.
+"""The number of shares in which a divisible kernel is checked; each computes a part of the output.
 
 The last share may be smaller.
 """
@@ -71,9 +71,9 @@ class Checked:
         receives bfloat16 tensors as words of 16 bits.
     divisible: whether the kernel is also run in shares, each of which computes a part of the
         output.
-    kinds: the kinds of numbers in `Traits.kinds` that the kernel is tried on; empty for all of
-        them.
-    results: keeps the results of `reference` for later checks, if it is a `NumpyKernel`.
+    kinds: the kinds of numbers that the kernel is tried on, a subset of `Traits.kinds`; empty for
+        all kinds in `Traits.kinds`.
+    results: if `reference` is a `NumpyKernel`, keeps the reference's results for later checks.
     factors: the type to which the kernel rounds floats before it multiplies them, such as
         `bfloat16`; empty if it multiplies them as they are. All input floats are of this type.
     """
@@ -128,7 +128,7 @@ class Findings(NamedTuple):
 def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findings:
     """Check several kernels, on as many threads as a model may run on.
 
-    A kernel is at fault if it
+    A kernel is at fault if it does one of these things: it
 
     - accesses memory other than its tensors, or writes to an input;
     - traps on numbers on which the reference does not trap;
@@ -230,7 +230,7 @@ def _fault(kernel: Checked) -> str | None:
 
 
 def _kinds(traits: Traits, num_inputs: int) -> Iterator[tuple[Kind, ...]]:
-    """For each run, the kinds of numbers that it uses: one kind for each input."""
+    """For each run of the kernel, the kinds of numbers in its inputs: one kind for each input."""
     if "denormal" in traits.kinds and num_inputs > 1:
         # The product of two denormal numbers is always 0, so only one input gets denormal numbers.
         ordinary: Kind = "ordinary"
@@ -243,7 +243,7 @@ def _kinds(traits: Traits, num_inputs: int) -> Iterator[tuple[Kind, ...]]:
 class _Run:
     """Runs a function on `tensors`.
 
-    The call returns a description of the function's fault, "" if there is none, and its results.
+    Calling the object returns a text about the function's fault ("" if none), and its results.
 
     Attributes
     ----------
@@ -291,7 +291,8 @@ class Traits:
         or as shift counts; else None.
     rounds_to_integers: whether the kernel converts floats to integers.
     is_made_by_hand: whether the kernel's loops are written by hand, such as a loop over a sequence.
-        Large numbers and small differences may grow with each iteration.
+        Large numbers and rounding errors may grow with each iteration, so such a kernel is tried
+        only on small numbers.
     has_extremes: whether the kernel has TVM's own maximum or minimum of floats, which may drop NaN.
     """
 
@@ -318,7 +319,7 @@ class Traits:
         return (special, "denormal", "large", "ordinary")
 
     def terms(self, size: int) -> float:
-        """An estimate of how many terms each element of a result with `size` elements adds up."""
+        """An estimate of how many terms are added up for one of the `size` elements of a result."""
         return max(self.operations / max(size, 1), 1.0)
 
 
@@ -327,7 +328,7 @@ def traits_of(function: tirx.PrimFunc) -> Traits:
     traits = Traits(operations_of(function))
     has_blocks = isinstance(function.body, s_tir.SBlockRealize)
     traits.is_made_by_hand = not has_blocks or SCHEDULED in (function.attrs or {})
-    # The kernel may use any integer input as an index, and 0 is always a valid index.
+    # A hand-written kernel may use any integer input as an index. Only 0 is always a valid index.
     if traits.is_made_by_hand:
         traits.below = 1
 
@@ -393,7 +394,7 @@ class _Tolerance:
     want: the reference's result.
     terms: how many numbers are added up for each element of the result.
     kind: the kind of numbers of the first input.
-    spare: the largest fraction of the elements that may have any value.
+    spare: the largest fraction of the elements that may differ by any amount.
     """
 
     want: np.ndarray
@@ -461,8 +462,9 @@ class _Tolerance:
     def _all_near(self, got: np.ndarray) -> bool:
         """Whether all elements are finite and close to the reference's.
 
-        The method takes a third of the time of the exact comparison. It rounds differences to
-        float32, so a difference that is almost as large as allowed does not pass.
+        This quick test takes a third of the time of the exact comparison, which follows if the test
+        fails. It rounds differences to float32, so it fails for differences that are almost too
+        large.
         """
         scale = max(self.want.max(initial=0.0), -self.want.min(initial=0.0))
         far = np.subtract(self.want, got)
@@ -470,7 +472,7 @@ class _Tolerance:
         return bool(np.isfinite(scale) and most <= 0.99 * self._allowed(float(scale)))
 
     def _allowed(self, scale: float) -> float:
-        """The largest difference by rounding if the largest finite result is `scale`."""
+        """The largest difference that rounding causes if the largest finite result is `scale`."""
         info: Any = ml_dtypes.finfo(self.want.dtype)  # type: ignore[no-untyped-call]
         narrow = info.bits < 32
         part = float(info.eps) * ((8 if narrow else 64) + 8 * math.sqrt(self.terms))

@@ -1,17 +1,17 @@
 """Builds the loops of convolutions and matrix products on a CPU, with tiles of sums in registers.
 
-The loops first copy ("pack") each channel of the image with its padding into planes. With a stride,
-the rows and columns of a channel go to different planes by their remainders modulo the stride, so
-that the stride within a plane is one. All rows of a plane have the same width. A convolution then
-runs the same vector instructions at each pixel: output pixel `q` reads its inputs at `q + offset`
-of a plane. The offset depends only on the kernel's row and column, not on where rows end. Between
+The loops first copy ("pack") each channel of the image with its padding into planes. With a stride
+s, rows and columns with different remainders modulo s go to different planes, so that the stride
+within a plane is one. All rows of a plane have the same width. A convolution then runs the same
+vector instructions at each pixel: output pixel `q` reads its inputs at `q + offset` of a plane. The
+offset depends only on the row and column in the window, not on where the image's rows end. Between
 two rows of the output lie pixels that do not belong to it. The loops compute these pixels too, and
 discard them. A 1x1 convolution of stride 1 without padding and a matrix product need no packing.
 
 A tile holds the sums of some output channels at some vectors of pixels. It stays in registers while
-all of its products are added up. The order of additions is the same as in the unscheduled loops:
-input channel, kernel row, kernel column. If LLVM compiles an addition in the same way in both, the
-sums are equal bit for bit.
+all of its products are added up. The order of additions is the same as in the unscheduled loops: by
+input channel, then by row and column of the window. So if LLVM compiles an addition in the same way
+in the scheduled and the unscheduled loops, their sums are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LARGEST_UNROLLED = 160
 """A loop with at most this many vector multiply-adds is unrolled."""
 
 _MOST_PLANES_WRITTEN_OUT = 16
-"""Up to this number of planes, each plane is packed by its own loops.
+"""Up to this number of planes, each plane of an image is packed (copied) by its own loops.
 
-If there are more planes, one loop packs them all.
+If an image has more planes, one loop packs all of them.
 """
 
 _PARALLEL_PRODUCTS = 1 << 19
@@ -44,14 +44,14 @@ One thread takes some ten microseconds for this number of multiplications.
 """
 
 _PARALLEL_READS = 1 << 16
-"""The loops are also divided between threads if the larger factor has at least this many elements.
+"""The loops are also divided between threads if one factor has at least this many elements.
 
 This limit is for products in which the other factor has few rows, so that reading takes longer than
 multiplying. One thread reads this number of elements from memory in ten to twenty microseconds.
 """
 
 _TILES_TO_SHARE = 4
-"""With this number of tiles or groups, there is enough work for several threads."""
+"""The least number of tiles, or of groups, that is enough work to divide between threads."""
 
 
 def contraction_nest(
@@ -73,11 +73,12 @@ class _Nest:
         self.lanes = registers.nbytes // (tvm.DataType(op.dtype).bits // 8)
         (kh, kw), (sh, sw), (dh, dw) = op.kernel, op.stride, op.dilation
         out_h, out_w = op.out_size
-        # The width of the rows of a packed plane, and the number of pixels that are computed.
+        # The width of a row in a packed plane, and the number of pixels that are computed,
+        # including those between the output's rows.
         self._row = out_w + (kw - 1) * dw // sw
         self._pixels = (out_h - 1) * self._row + out_w
-        # Whether pixels have the same numbers as in the output, which has no extra pixels between
-        # rows.
+        # Whether rows have no extra pixels at their ends, so that pixels are numbered as in the
+        # output.
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
         vectors = -(-self._pixels // self.lanes)
@@ -91,8 +92,8 @@ class _Nest:
         ]
         self._plane = vectors * self.lanes + (kh - 1) * dh // sh * self._row + (kw - 1) * dw // sw
         height, width = self._used_planes[-1]
-        # Groups share no input. If there are many groups, each group's input is packed just before
-        # it is used, so that it is still in a cache.
+        # The groups of a convolution share no input. If there are many groups, each group's input
+        # is packed just before it is used, so that it is still in a cache.
         self._packs_by_group = op.groups >= _TILES_TO_SHARE
         images = (1, 1) if self._packs_by_group else (op.batch, op.groups)
         shape = (images[0], images[1] * op.in_channels, height + 1, width + 1, self._plane)
@@ -144,9 +145,10 @@ class _Nest:
         return loops.loop(op.batch * channels, channel)
 
     def _by_groups(self, kind: tirx.ForKind) -> tirx.Stmt:
-        """A loop over the groups of all images.
+        """A loop over the convolution's groups, for all images.
 
-        An iteration packs one group and computes the output of that group.
+        Each iteration of the loop packs the input of one group and computes the output of this
+        group.
         """
         op, zero = self._op, loops.index(0)
 
@@ -274,11 +276,11 @@ class _Nest:
         return [self._outer(self._pixel_parts(), tile, kind)]
 
     def _outer(self, parts: list[tuple[int, int, int]], tile: Any, kind: tirx.ForKind) -> tirx.Stmt:
-        """One loop over the tiles of all groups of all images.
+        """A single loop over the tiles of all groups of all images.
 
         The loop can be divided between threads, or between shares of the kernel. The last tile of
-        each group may be smaller. The loop goes from group to group, so each share gets about the
-        same number of small tiles.
+        each group may be smaller. The loop goes from group to group, so each thread or share gets
+        about as many small tiles.
         """
         first, *rest = parts
         tiles = sum(part[1] for part in parts)
@@ -397,8 +399,9 @@ class _Nest:
     def _finish_tile(self, tile: _Tile, sums: list[Any], scratch: Any) -> tirx.Stmt:
         """Store a tile's sums.
 
-        If consecutive pixels are consecutive in the output, the epilogue is computed, and its
-        results go to the output. If not, the sums go to `scratch`, for a later epilogue.
+        If the tile's pixels are consecutive in the output, the epilogue is computed, and its
+        results go to the output. If not, the sums go to `scratch`, and the epilogue is computed
+        later.
         """
 
         def store(j: int, at: Any) -> tirx.Stmt:
@@ -441,11 +444,11 @@ class _Nest:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some output channels and some pixels of one group of an image.
+    """A tile: some output channels and some pixels of one group of an image.
 
     Attributes
     ----------
-    n, group: the image and the group.
+    n, group: the indices of the image and of the convolution's group.
     channel: the first output channel, counted within the group.
     channels: the number of output channels.
     first: the first pixel.
@@ -461,7 +464,7 @@ class _Tile:
 
 
 def _remainders(kernel: int, dilation: int, stride: int) -> list[int]:
-    """The remainders, modulo the stride, that the positions of weights along one axis have."""
+    """The remainders modulo the stride of the weights' positions along one axis of the window."""
     return sorted({k * dilation % stride for k in range(kernel)})
 
 

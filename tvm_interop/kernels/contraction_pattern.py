@@ -60,7 +60,7 @@ class Contraction:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Element-wise operators on a contraction's result, as one store.
+    """Element-wise operators on a contraction's result, as one store statement.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class _Terms:
     ----------
     spatial, summed: the variables of the spatial axes and of the axes that are summed over.
     extents: the sizes of all axes, spatial axes first.
-    data, weight: the loads of the two factors.
+    data, weight: the expressions that load the two factors.
     """
 
     spatial: list[tirx.Var]
@@ -316,7 +316,7 @@ class _Matcher:
         return (stride, dilation) if min(stride, dilation) > 0 and offset == 0 else None
 
     def _is_matrix(self, load: Any, batch: list[tirx.Var], last: list[tirx.Var]) -> bool:
-        """Whether `load` reads a matrix, which may be one of a batch of matrices.
+        """Whether `load` reads a matrix or one matrix of a batch.
 
         The last two indices of `load` must be `last`. Each other index must be a batch axis or a
         constant.

@@ -128,7 +128,7 @@ def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
 
 
 def _with_body(func: tirx.PrimFunc, body: tirx.Stmt, scratch: list[Any]) -> tirx.PrimFunc:
-    """The kernel `func` with another body, around which the buffers `scratch` are allocated."""
+    """The kernel `func` with the body `body`, around which the buffers `scratch` are allocated."""
     block = s_tir.SBlock([], [], [], "root", body, alloc_buffers=scratch)
     realize = s_tir.SBlockRealize([], True, block)
     return tirx.PrimFunc(func.params, realize, func.ret_type, func.attrs)
@@ -157,14 +157,16 @@ class _Growth:
     """Limits the size of inlined expressions, which are repeated at each use.
 
     If a tensor is added to itself, inlining doubles its expression. After twenty such additions
-    LLVM would get a million of them. So the sizes of expressions are counted before anything is
-    inlined, while each block is still short.
+    LLVM would get a million copies of the tensor's expression. So the sizes of expressions are
+    counted before anything is inlined, while each block is still short.
     """
 
     def __init__(self, schedule: s_tir.Schedule, blocks: Sequence[Any]) -> None:
-        # The size and the inputs of each block's expression, by the buffer that the block writes.
+        # The number of instructions and the inputs of each block's expression, by the buffer that
+        # the block writes.
         self._own: dict[Any, tuple[int, list[Any]]] = {}
-        # The size of each expression that is inlined, by the buffer that it replaces.
+        # The number of instructions of each expression that is inlined, by the buffer that it
+        # replaces.
         self._sizes: dict[Any, int] = {}
         for block in blocks:
             body = schedule.get(block).body
@@ -185,9 +187,10 @@ class _Growth:
 
 
 def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
-    """An estimate of the number of instructions of an expression, and the buffers that it reads.
+    """An estimate of an expression's number of instructions, and the buffers that it reads.
 
-    The instructions that compute the buffers that it reads are not counted.
+    The instructions that compute the contents of the buffers that an expression reads are not
+    counted.
     """
     sizes: list[int] = [1]
     reads: list[Any] = []
@@ -265,9 +268,9 @@ def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
     """The number of innermost loops that go through memory in order, so that they can be fused into
     one loop.
 
-    In each tensor, the axes of the innermost loops must be the last indices, and must cover the
-    last dimensions completely. A tensor may also not depend on these axes, such as one number per
-    channel.
+    In each tensor that is read or written, the axes of the fused loops must be the last indices,
+    and must cover the last dimensions completely. A tensor that does not depend on the fused axes,
+    such as a tensor with one number per channel, is allowed too.
     """
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     found = schedule.get(block)

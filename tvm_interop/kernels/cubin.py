@@ -3,15 +3,16 @@
 nvcc writes a "fatbin", which holds one "cubin" for each architecture. A cubin is an ELF file. For a
 kernel `k` it has these sections, named as `cuobjdump -elf` names them:
 
-- `.text.k`, the code;
+- `.text.k`, the code of the kernel `k`;
 - `.nv.shared.k`, whose size is the shared memory that the kernel declares. If the cubin also has a
   section `.nv.shared.reserved.0` (since compute capability 9.0), this size includes the 1024 bytes
   that CUDA takes for itself in each block;
 - `.nv.info`, which says how many registers a thread of each kernel needs, by the kernel's symbol.
 
-`ptxas -v` prints these resources too, and the tests compare its numbers with the sections. This
-module reads the sections, because they are part of the code that a GPU loads. The output of ptxas
-is hard to read for programs: it changes between releases, and it mixes several architectures.
+`ptxas -v` prints the needed resources too, and the tests compare its numbers with those that this
+module reads from the cubin's sections. The sections are read because they are part of the code that
+a GPU loads. The output of ptxas is hard to read for programs: it changes between releases, and it
+mixes several architectures.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _FATBIN_MAGIC = 0xBA55ED50
 _FATBIN_HEADER = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQIIHHIIIQ")
 _CUBIN = 2
-_COMPRESSED = 0x2000 | 0x8000  # By LZ4, by Zstandard.
+_COMPRESSED = 0x2000 | 0x8000  # The flags of code that is compressed by LZ4 and by Zstandard.
 _ELF_MAGIC = b"\x7fELF"
 _ELF_64_BITS = 2
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -35,7 +36,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMBOL_TABLE = 2
 _REGISTER_COUNT = 0x2F
 _WITH_SIZE = 4
-"""The code of attributes with data of any length: the number of bytes follows, and then the bytes.
+"""The code of attributes whose data may have any length. Such an attribute holds the number of
+bytes, and then the bytes.
 """
 _RESERVED_BYTES = 1024
 

@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 
 
 _BLOCK_THREADS = 128
-"""The number of threads in a thread block under our rule. With small blocks, more multiprocessors
-of the GPU get work."""
+"""The number of threads in a thread block that `short_sums` uses. With small blocks, more
+multiprocessors of the GPU get work."""
 _LONGEST_SUM = 64
 """The largest number of terms that one thread adds up alone.
 
@@ -42,8 +42,9 @@ class DefaultCUDASchedule:
     threads, such as the position of a maximum, are scheduled by `short_sums`, however long they
     are. Kernels that no rule fits get dlight's fallback, which uses one thread for each element.
 
-    A kernel that is marked as scheduled stays unchanged. If it names no threads, one thread runs
-    it. The module given is not changed. Equal kernels get equal schedules.
+    A kernel that is marked as scheduled stays unchanged, unless it names no threads of the GPU.
+    Such a kernel is changed so that one thread runs it. The pass makes a new module. Equal kernels
+    get equal schedules.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def on_one_thread(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def schedule_kernel(func: tirx.PrimFunc, target: Any, name: str = "kernel") -> tirx.PrimFunc:
-    """`func` scheduled for a GPU; not scheduled if no rule fits it."""
+    """`func` scheduled for a GPU, or unscheduled if no rule fits it."""
     gpu = dlight.gpu
     rules = (
         gpu.Matmul(),

@@ -1,6 +1,7 @@
 """Loops for products of a matrix and a vector whose terms lie one after another in memory.
 
-An example is attention of one position, where each score is the dot product of a key and the query.
+One example is attention for a single query: the keys form the matrix, and each score is the dot
+product of a key and the query.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def dot_nest(
 
 
 def _is_in_row(op: Contraction) -> bool:
-    """Whether in both factors the next term is the next element in memory."""
+    """Whether the terms of a sum lie one after another in memory, in both factors."""
     zero, term = loops.index(0), tirx.Var("c", "int64")
 
     def step(at: Any) -> Any:

@@ -16,7 +16,7 @@ Kind: TypeAlias = Literal["special", "infinite", "denormal", "large", "ordinary"
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _POOL = 65_537
-"""Size of the pool of random numbers; a larger tensor repeats the pool.
+"""Size of the pool of random numbers for tensors; a larger tensor repeats the pool.
 
 The size is a prime, so that each row of a large tensor differs from the row before.
 """
@@ -37,7 +37,7 @@ def edge_data(
 ) -> np.ndarray:
     """A tensor of numbers of one kind.
 
-    Floats of each kind are:
+    The kinds of numbers mean for floats:
 
     - `ordinary`: normally distributed numbers;
     - `special`: ordinary numbers, with NaN, both infinities and both zeros among them;
@@ -46,7 +46,7 @@ def edge_data(
     - `large`: numbers whose cubes are still finite;
     - `small`: sixteenths of ordinary numbers.
 
-    Integers of each kind are:
+    The kinds of numbers mean for integers:
 
     - `ordinary`, `small`: integers from -8 to 7, or from 0 to 7 if unsigned;
     - `special`, `infinite`: ordinary integers, with the least and the greatest integers among them;

@@ -43,8 +43,8 @@ class ExactFloats:
 
 
 def _difference(node: Any) -> Any:
-    # A difference `c - x` with a constant `c` is not rewritten, because TVM cancels nothing in it.
-    # Also, the rewritten form of `0 - x` would differ if x is 0.
+    # A difference `c - x` with a constant `c` is not rewritten, because TVM does not simplify it.
+    # Also, `0 + x * -1` differs from `0 - x` if x is 0: the sign of the zero may change.
     if not _is_float(node) or _is_number(node.a):
         return node
     return tirx.Add(node.a, tirx.Mul(node.b, tirx.const(-1, str(node.ty.dtype))))

@@ -1,7 +1,7 @@
 """Finds variables in TIR expressions, and the blocks of loop nests.
 
-`numpy_kernel` does not use this module's functions. It makes references, and a reference must not
-share code with the kernel that it checks.
+The module `numpy_kernel` does not use the functions of this module: it makes references to check
+kernels, and a reference must not share code with the kernel.
 """
 
 from __future__ import annotations

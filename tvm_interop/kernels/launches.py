@@ -20,8 +20,7 @@ from tvm import tirx
 from ..errors import DeviceError
 
 CUDA_PIPELINE = "tvm_interop.cuda"
-"""TVM knows a pipeline of passes by this name. The pipeline runs TVM's own passes, then
-`_NoteLaunches`."""
+"""The name under which TVM finds a pipeline of passes: TVM's own passes, then `_NoteLaunches`."""
 
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
 """TVM's name for the launch parameter that holds the number of bytes of dynamic shared memory."""

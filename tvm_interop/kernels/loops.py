@@ -14,9 +14,9 @@ SCHEDULED = "tirx.is_scheduled"
 ROWS = "tvm_interop.rows"
 """Attribute of a kernel that computes each row of its results from the same row of its inputs.
 
-It lists the axis of the rows for each parameter of the kernel, -1 for a parameter without rows. All
-rows are computed in the same way. The attribute is needed because `lowering.independent_rows` can
-prove nothing about hand-written loops.
+Its value lists the axis of the rows for each parameter of the kernel, -1 for a parameter without
+rows. All rows are computed in the same way. The attribute is needed because
+`lowering.independent_rows` can prove nothing about hand-written loops.
 """
 STEPS = "tvm_interop.steps"
 """Attribute of a kernel that processes a sequence from the first step to the last.
@@ -27,11 +27,11 @@ length. For each parameter of the kernel, the attribute lists the axis of the st
 about hand-written loops.
 """
 NO_STEPS, AFTER_LAST_STEP = -1, -2
-"""Entries of `STEPS`. `NO_STEPS` is for a parameter that is the same at each step.
-`AFTER_LAST_STEP` is for a result of the whole sequence."""
+"""Values for a parameter in the attribute `STEPS`. `NO_STEPS` stands for a parameter that is the
+same at each step, and `AFTER_LAST_STEP` for a result of the whole sequence."""
 ADDS = "tvm_interop.adds"
-"""Attribute of a kernel with `STEPS` whose result at a step is the sum of the input up to this
-step."""
+"""Attribute of a kernel whose result at a step is the sum of the input up to this step. The kernel
+also has the attribute `STEPS`."""
 
 
 def kernel(
@@ -90,7 +90,8 @@ def loop(
 def tiles(extent: int, size: int) -> list[tuple[int, int, int]]:
     """Divide `extent` into whole tiles and one smaller tile for the rest.
 
-    Each entry is a triple: the index of its first element, the number of tiles, and their size.
+    Each entry of the result stands for tiles of equal size. It is a triple: the index of their
+    first element, the number of tiles, and the size of a tile.
     """
     number, rest = divmod(extent, size)
     whole = [(0, number, size)] if number else []

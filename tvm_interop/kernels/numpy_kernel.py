@@ -2,8 +2,8 @@
 
 The evaluation by NumPy shares no code with LLVM, TVM's passes or the schedules, so it does not
 share their faults. It handles the kernels that TVM makes of tensor expressions. Such a kernel is a
-sequence of blocks. A block has one loop for each of its axes, and stores one element or combines a
-value with it. Sums are computed in double precision.
+sequence of blocks. A block has one loop for each of its axes. Each iteration stores a value in one
+element, or in a reduction combines a value with the element. Sums are computed in double precision.
 
 In this module, a place is one combination of the indices of a block's axes: one iteration.
 """
@@ -23,17 +23,18 @@ from tvm import ir, s_tir, tirx
 from .numpy_values import Array, Axis, Places, UndefinedError, dtype_of, is_known, linear
 
 _TOGETHER = 1 << 20
-"""The number of places that are evaluated at once. It is so small that their data mostly stays in
-caches."""
+"""The number of loop iterations (places) that are evaluated at once. It is so small that their data
+mostly stays in caches."""
 _FACTORS_TOGETHER = 1 << 21
-"""In a sum of products, this many elements of a factor are converted to doubles at once.
+"""In a sum of products, at most this many elements of a factor are converted to doubles at once.
 
 These doubles take 16 MiB. For arrays of 32 MiB or more, the C library asks the system for new
 memory each time. The system needs longer for this than NumPy needs to convert and to multiply the
 elements.
 """
 _LEAST_OF_GROUP = 1 << 16
-"""A group of a sum of products is evaluated by itself if it has at least this many products."""
+"""The groups of a grouped convolution are evaluated one by one if a group has at least this many
+products."""
 _MOST = 1 << 27
 """The largest number of places of a reduction that is not a sum of products.
 
@@ -186,7 +187,7 @@ def _reads(expression: Any, buffer: Any) -> bool:
 
 
 def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
-    """Divide the places of a block (combinations of indices) into parts to evaluate at once."""
+    """Divide the places of a block (combinations of indices) into parts, one per evaluation."""
     whole = {v: Axis(number, 0, size) for number, (v, size) in enumerate(step.sizes.items())}
     factors = _product(step.value) if step.combined is np.add else None
     if factors is None:
@@ -200,12 +201,12 @@ def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
 
 
 def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
-    """Divide the places of a sum of products into parts in which an axis's quotient is constant.
+    """Divide the iterations of a sum of products by the groups of a grouped convolution.
 
-    In a grouped convolution, the input's channels depend on the quotient of the output's channel
-    and the size of a group. Within one group this quotient is constant. Then the factors are views
-    of their buffers, and the sum of their products is a product of matrices. Small groups are not
-    evaluated separately, because each part costs additional time.
+    In a grouped convolution, the input's channels depend on `channel // size`, the quotient of the
+    output's channel and the size of a group. Within one group this quotient is constant, so the
+    factors are views of their buffers, and the sum of their products is a product of matrices.
+    Small groups are not evaluated separately, because each part costs additional time.
     """
     quotients: list[tuple[Any, int]] = []
     tvm_ffi.structural_walk(
@@ -374,7 +375,7 @@ def _product(value: Any) -> tuple[Any, Any] | None:
 
 
 def _load_in(factor: Any) -> Any:
-    """`factor` without its outer casts."""
+    """The load inside `factor`, without the casts around it."""
     return _load_in(factor.value) if isinstance(factor, tirx.Cast) else factor
 
 
@@ -402,8 +403,8 @@ def _sum_of_products(
 
     Returns
     -------
-    The sums. None if one of the factors does not depend on a summed axis, or if neither factor
-    depends on some other axis.
+    The sums. None if there is a summed axis on which not both factors depend, or another axis on
+    which neither depends.
     """
     in_a, in_b = ([size > 1 for size in factor.shape] for factor in (a, b))
     long = [axis for axis, size in enumerate(shape) if size > 1]

@@ -70,7 +70,7 @@ class Places:
         return found
 
     def view(self, load: Any) -> Array | None:
-        """The loaded elements as a view of their buffer.
+        """The elements that a load reads, as a view of their buffer without a copy.
 
         An axis has one element if no index depends on it. Return None if an index is not a linear
         expression of the axes' variables, or may be outside of the buffer.
@@ -98,7 +98,7 @@ class Places:
         return replace(self, asked=condition if self.asked is None else self.asked & condition)
 
     def require(self, is_defined: Array) -> None:
-        """Raise `UndefinedError` if a value is needed at a place where it is not defined."""
+        """Raise `UndefinedError` if the value at a place is needed but not defined."""
         if not np.all(is_defined if self.asked is None else is_defined | ~self.asked):
             raise UndefinedError
 

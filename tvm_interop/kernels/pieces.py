@@ -2,8 +2,8 @@
 
 TVM's kernel of a concatenation tests conditions for each element, to find the input that the
 element comes from. With dozens of inputs, as in recommenders, the tests take far longer than the
-copies. This module divides the axis where a condition changes. Each piece of the axis gets its own
-loops, which need no conditions.
+copies. This module divides the axis at each index where the value of a condition changes. Each
+piece of the axis gets its own loops, which need no conditions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from . import loops
 from .expressions import only_block
 
 _MOST_PIECES = 128
-"""The largest number of pieces. More pieces would make the kernel's code too large."""
+"""The largest number of pieces into which an axis is divided. More pieces would make the kernel's
+code too large."""
 
 _LONGEST = 64
-"""The axis is divided only if each of its indices has at most this many elements.
+"""The axis is divided only if at most this many elements share an index of the axis.
 
 With more elements, LLVM itself tests the condition only once for all of them.
 """
@@ -34,7 +35,7 @@ def loops_by_piece(func: tirx.PrimFunc, parallel_work: int) -> tirx.Stmt | None:
     """Loops that compute the only block of `func`. The axis on which the block's conditions depend
     is divided into pieces.
 
-    Each element gets the same bits as without pieces.
+    Dividing the axis does not change any bit of the results.
 
     Parameters
     ----------
@@ -43,7 +44,8 @@ def loops_by_piece(func: tirx.PrimFunc, parallel_work: int) -> tirx.Stmt | None:
 
     Returns
     -------
-    The loops. None if the kernel has several blocks or a sum, or if pieces make it no faster.
+    The loops. None if the kernel has several blocks or a sum, or if dividing the axis does not make
+    the kernel faster.
     """
     block = _single_block(func)
     if block is None:

@@ -19,7 +19,7 @@ from .without_marks import WithoutMarks
 PIPELINE = "tvm_interop.cpu.10"
 """The name under which TVM finds this pipeline.
 
-Compiled kernels are cached under this name too. It must therefore change with each change to the
+Compiled kernels are cached under this name too. So the name must change with each change to the
 pipeline that changes kernels.
 """
 

@@ -1,7 +1,7 @@
 """Makes the target for reference kernels, with few optimisations and baseline instructions.
 
 Each kernel is checked against a reference kernel at compile time. If the kernel is wrong, the
-artifact contains the reference kernel instead.
+artifact contains the reference kernel in its place.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class ReferenceResults:
     def of(
         self, number: int, evaluate: Callable[[], tuple[str, list[np.ndarray]]]
     ) -> tuple[str, list[np.ndarray]]:
-        """The reference's result in run `number`: remembered, or else computed by `evaluate`."""
+        """The reference's result in run `number`; the first time, `evaluate` computes it."""
         known = self._known.get(number)
         if known is None:
             known = evaluate()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether TVM's native code raised `error`, which shows by an attribute that this code sets.
+    """Whether TVM's native code raised `error`; this code marks its errors by an attribute.
 
     If TVM's native code raises an error, it refuses a transformation that does not fit the kernel.
     Only TVM knows which transformations fit. Any other error, such as Python's AttributeError,

@@ -31,8 +31,8 @@ def vectorize_along_sum(schedule: s_tir.Schedule, block: Any, registers: Registe
     """Sum each row in vectors, then add up their lanes.
 
     The number of lanes and the order of additions depend only on the tensor's shape and on the
-    width of vectors. So the rounding of the sum does too. Maxima and minima stay unchanged: TVM
-    cannot split reductions that handle NaN.
+    width of vectors. So the rounding of the sum depends only on these too. Maxima and minima are
+    not vectorised, because TVM cannot split reductions that handle NaN.
 
     Returns
     -------
@@ -78,8 +78,8 @@ def _sum_by_lane(schedule: s_tir.Schedule, block: Any, lane_loop: Any, summed: i
 
 
 def _lanes(length: int, width: int) -> tuple[int, int] | None:
-    """The number of vectors that divide a row, and of lanes in each vector; None if the row is too
-    short.
+    """The number of vectors of partial sums for a row, and the number of lanes in each vector; None
+    if the row is too short.
 
     Parameters
     ----------
@@ -98,8 +98,8 @@ def _lanes(length: int, width: int) -> tuple[int, int] | None:
 def _axes_in_row(block: tirx.SBlock) -> int:
     """The number of last axes that are summed over and are contiguous in each tensor of the sum.
 
-    The result is zero in three cases: a tensor is read in another order, the block is not a sum of
-    one value, or another axis follows a summed axis.
+    The result is zero in three cases: a tensor is not read in the order of the axes, the block is
+    not a sum of one value, or an axis that is not summed over follows a summed axis.
     """
     if not isinstance(block.body, tirx.BufferStore) or not isinstance(block.body.value, tirx.Add):
         return 0
@@ -118,9 +118,9 @@ def _axes_in_row(block: tirx.SBlock) -> int:
 
 
 def _in_a_row(load: Any, axes: list[Any], most: int) -> int:
-    """The number of last axes that are also the last indices of `load`, in the same order.
+    """How many of the last axes are, in the same order, the last indices of `load`.
 
-    The result is at most `most`.
+    At most `most` axes are counted.
     """
     count = 0
     for index, axis in zip(reversed(load.indices), reversed(axes), strict=False):

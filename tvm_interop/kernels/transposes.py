@@ -14,8 +14,8 @@ from ..machine.cpu_features import Registers
 _FEWEST_LANES = 4
 """The least number of lanes in a vector. Narrower vectors do not make a kernel faster."""
 _LEAST_WORK = 1 << 10
-"""The least number of elements for which tiles are faster; smaller tensors fit into the L1
-cache."""
+"""The least number of elements for which tiles are faster. Smaller tensors fit into the L1 cache,
+so they need no tiles."""
 
 
 def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Registers) -> Any | None:

@@ -1,8 +1,9 @@
 """A folder of tuning records: MetaSchedule's trials for the kernels of models, on one target.
 
 `database_workload.json` and `database_tuning_record.json` are MetaSchedule's own database. The
-first has one line for each kernel, the second one line for each trial. `comparisons.json` is our
-own file. It holds the measured times of a kernel's tuned schedule and of our default schedule.
+first file has one line for each kernel, and the second file one line for each trial.
+`comparisons.json` is our own file. It holds the measured times of a kernel's tuned schedule and of
+our default schedule.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class TuningRecords:
         return cls(folder, target)
 
     def trials_of(self, kernel: tirx.PrimFunc) -> int:
-        """The number of trials of `kernel`, including failed ones."""
+        """The number of trials of `kernel`, including failed trials."""
         return self._trials.get(kernel_hash(kernel), 0)
 
     def best(self, kernel: tirx.PrimFunc) -> Any:
@@ -128,7 +129,7 @@ class TuningRecords:
         Raises
         ------
         InputError
-            There is no trial of any of these kernels.
+            The folder has no trial of any kernel in `kernels`.
         """
         if not self._trials:
             raise self._empty()

@@ -5,9 +5,9 @@ module each function reduces the argument to a small range, evaluates a polynomi
 between a few cases. All elements need the same operations, so LLVM can vectorise a loop over
 elements for any processor.
 
-All functions are right within 2 units in the last place for every argument, including subnormal
-numbers, infinities and NaN (`tests/unit/test_vector_math.py` measures the error). The polynomials
-are fitted to minimise the largest relative error on the range that each comment states.
+The error of each function is at most 2 units in the last place for every argument, including
+subnormal numbers, infinities and NaN (`tests/unit/test_vector_math.py` measures the error). The
+polynomials are fitted to minimise the largest relative error on the range that each comment states.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOG2_E = math.log2(math.e)
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860677e-06
 """Two numbers whose sum is ln 2.
 
-The first number has 15 bits, so that its product with an exponent is exact.
+The first number has 15 bits, so that its product with the exponent of a float32 is exact.
 """
 _SQRT_HALF_BITS = 0x3F3504F3
 _ROUNDING = 12582912.0

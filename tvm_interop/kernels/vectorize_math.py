@@ -32,9 +32,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 class VectorizeMath:
     """Replace the transcendental functions in each kernel of a module by arithmetic.
 
-    Functions of float16 are computed in float32, as in TVM. Functions of float64 stay calls. Apply
-    this pass to scheduled kernels: a later schedule that inlines a long expression would repeat it
-    at each use.
+    Functions of float16 are computed in float32, as in TVM. Calls with float64 arguments are not
+    replaced. Apply this pass to scheduled kernels: a later schedule that inlines a long expression
+    would repeat it at each use.
     """
 
     def transform_function(
@@ -53,7 +53,7 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
     functions would therefore take minutes to compile, and three nested calls hours. So an argument
     that contains a function is first stored in a buffer, and then read from the buffer. An argument
     in a branch of a condition may be computed only if the condition holds. So if an argument in a
-    branch contains a function, the outer function stays a call.
+    branch contains a function, the call of the outer function is not replaced.
     """
     body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))
     in_vectors = _stores_in_vectors(body)
@@ -66,8 +66,8 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def in_reduction(block: Any) -> Any:
         """Allocate the arguments' buffers in the reduction block itself.
 
-        A separate block for the buffers is not possible, because TVM allows no block with buffers
-        inside a reduction block.
+        The buffers do not get a block of their own, because TVM allows no block with buffers inside
+        a reduction block.
         """
         if block.init is None:
             return block
@@ -88,7 +88,7 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with(block: Any, body: Any, buffers: list[Any]) -> Any:
-    """A copy of `block` with another body, and with `buffers` allocated in it."""
+    """A copy of `block` with the body `body`, in which `buffers` are allocated."""
     return s_tir.SBlock(
         block.iter_vars,
         block.reads,
@@ -105,7 +105,7 @@ def _with(block: Any, body: Any, buffers: list[Any]) -> Any:
 def _vectors_with_arguments_first(loop: Any) -> Any:
     """Split a vectorised loop into one loop for each step.
 
-    Each step is done for all elements before the next step begins.
+    Each loop does its step for all elements, before the loop for the next step begins.
     """
     if loop.kind != tirx.ForKind.VECTORIZED:
         return loop
@@ -117,7 +117,7 @@ def _vectors_with_arguments_first(loop: Any) -> Any:
 
 
 def _loop_over(step: Any, loop: Any) -> tirx.For:
-    """`step` in a copy of `loop` with a new loop variable."""
+    """A copy of `loop` with the body `step` and a new loop variable."""
     var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
     body = tvm_ffi.structural_map(
         step, (tirx.Var, lambda used: var if used.same_as(loop.loop_var) else used)

@@ -3,11 +3,11 @@
 `pragma_scope` groups several statements. TVM's code generator warns of it once in each kernel.
 
 `storage_alignment` says that an argument begins at a multiple of 64 bytes. TVM marks only
-arguments, because it allocates all other buffers itself. With the mark, LLVM may use instructions
-that fail at other addresses. A caller's arrays seldom begin at a multiple of 64: NumPy's begin at a
-multiple of 16. Without this mark, kernels take any address that is a multiple of the element's
-size, and runs need not copy their inputs. Vector instructions that accept any address are as fast
-on aligned data.
+arguments, because it allocates all other buffers itself. With this mark, LLVM may use instructions
+that fail at addresses that are not a multiple of 64. A caller's arrays seldom begin at a multiple
+of 64: NumPy's begin at a multiple of 16. Without this mark, kernels take any address that is a
+multiple of the element's size, and runs need not copy their inputs. Vector instructions that accept
+any address are as fast on aligned data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvm.tirx.transform import prim_func_pass
 
 @prim_func_pass(opt_level=0, name="WithoutMarks")
 class WithoutMarks:
-    """Remove the attributes of one key from kernels."""
+    """Remove all attributes with a given key from kernels."""
 
     def __init__(self, key: str) -> None:
         self.key = key

@@ -1,4 +1,4 @@
-"""Removes concatenations: operators write the inputs directly to their places in the result."""
+"""Removes concatenations: operators write a concatenation's inputs directly into its result."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .storage import ALIGNMENT
 
 
 def can_be_in_place(part_nbytes: Sequence[int], alignment: int = ALIGNMENT) -> bool:
-    """Whether each tensor begins at an aligned address if tensors of these sizes lie one after the
-    other.
+    """Whether each tensor begins at an aligned address, if tensors of these sizes are stored one
+    after another from an aligned address on.
     """
     return all(nbytes % alignment == 0 for nbytes in part_nbytes[:-1])
 
@@ -29,7 +29,7 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
 
     In networks such as DenseNet, each concatenation joins all inputs of an earlier concatenation
     and further tensors. Here only the inputs of the longest concatenation are written into place.
-    The result of each shorter concatenation is then the first part of the longest result.
+    The result of each shorter concatenation is then the beginning of the longest result.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
 
 
 def without_operators(program: Program, names: Collection[str], values: list[Value]) -> Program:
-    """`program` with `values`, and without the operators of these names and their kernels.
+    """`program` with `values`, without the operators `names` and the kernels that only they call.
 
-    A kernel that other operators call stays. If there are no names, the result is `program` itself.
+    If `names` is empty, the result is `program` itself.
     """
     if not names:
         return program
@@ -74,8 +74,8 @@ def is_concat(op: Operator) -> bool:
 def _longest_beginning_with(op: Operator, concats: Sequence[Operator]) -> Operator:
     """The longest concatenation that begins with all inputs of `op`; on a tie, the first one.
 
-    A concatenation that also reads the result of `op` does not count: the result cannot lie at the
-    beginning and further behind.
+    A concatenation that also reads the result of `op` does not count, because this result would
+    have to lie at two places in it.
     """
     growing = [
         other

@@ -12,11 +12,12 @@ import numpy as np
 from .storage import ALIGNMENT, Layout, block_of, stored_nbytes
 
 _FLOPS_A_PART = 1_000_000
-"""A part has at least this many floating-point operations. A modern core computes them in five to
-ten microseconds."""
+"""A part of a divided operator has at least this many floating-point operations. A modern core
+computes them in five to ten microseconds."""
 _READS_A_PART = 1 << 15
-"""If reading limits the speed of an operator, as in poolings and depthwise convolutions, a part
-reads at least this many values. A core takes some microseconds to read them."""
+"""If reading limits the speed of an operator, as in poolings and depthwise convolutions, each part
+into which it is divided reads at least this many values. A core takes some microseconds to read
+them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class RowCut:
 
 
 class Tensors(Protocol):
-    """The properties of an operator that its division depends on; see `LibraryOp`."""
+    """Those properties of a `LibraryOp` that decide how it may be divided."""
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]: ...
@@ -70,7 +71,7 @@ def most_products(op: Tensors, *, read: int) -> int:
     """The largest number of parts into which it is worth dividing an operator that sums up
     products.
 
-    The operator takes the time to compute the products or the time to read the factors, whichever
+    An operator takes the time to compute its products or the time to read their factors, whichever
     is longer. For an image with few pixels, or a matrix with a single row, reading takes longer
     than computing.
 
@@ -87,7 +88,7 @@ def most_reads(op: Tensors, numbers_each: int = 1) -> int:
     """The largest number of parts into which it is worth dividing an operator whose speed is
     limited by reading.
 
-    The operator reads `numbers_each` numbers for each number of its result.
+    To compute a number of its result, the operator reads `numbers_each` numbers.
     """
     return prod(op.shapes[-1]) * numbers_each // _READS_A_PART
 
@@ -95,8 +96,8 @@ def most_reads(op: Tensors, numbers_each: int = 1) -> int:
 def along_rows(op: Tensors) -> list[Cut] | None:
     """Cut an operator that works along the last axis of its data.
 
-    The cut is along the first axis with more than one element, but never along the last axis.
-    Return None if there is no such axis.
+    The operator is cut along the first axis with more than one element, but never along the last
+    axis. Return None if there is no such axis.
     """
     data = op.shapes[0]
     axis = next((a for a, dim in enumerate(data[:-1]) if dim > 1), None)
@@ -109,7 +110,7 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
     """The smallest step along `axis`, in indices, from one aligned address to another.
 
-    The step is right for plain tensors of all given shapes, and for all types in which the
+    The result is such a step for plain tensors of all given shapes, and for all types in which the
     operator's tensors are stored.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)

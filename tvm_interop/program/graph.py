@@ -72,8 +72,8 @@ class OpGraph:
         edges: pairs of the producer and the consumer of a tensor, either two ids or two names. An
             edge given twice counts twice.
         edge_bytes: for each edge, the number of bytes that the consumer reads from the producer. If
-            it reads a tensor by two edges, only one of them has the bytes. None if not known. The
-            latency of copies between GPUs depends on these bytes.
+            two edges stand for the same tensor, one of them has its bytes, and the other has 0.
+            None if not known. The latency of copies between GPUs depends on these bytes.
         layers: a description of each operator, from which the scheduler `gpg` learns. None if not
             known.
 
@@ -133,7 +133,7 @@ class OpGraph:
         """The size of the largest antichain, which is a set of operators that do not depend on each
         other.
 
-        The size is computed by Dilworth's theorem, as a bipartite matching.
+        By Dilworth's theorem, the width is computed from a maximum bipartite matching.
         """
         return int(native.graph_width(self._native))
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 ALIGNMENT = 64
 """The address of every tensor, except the caller's inputs, is a multiple of this many bytes. So
 vector instructions access as few cache lines as possible. In artifacts of older versions, the
-inputs must have such addresses too, because TVM's code generator assumed it."""
+caller's inputs must have such addresses too, because the kernels in them rely on it."""
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def memory_nbytes() -> int:
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
     """Return an uninitialised array whose address is a multiple of 64 bytes.
 
-    A run can read such an array as an input without copying it (see
+    A run can read the returned array as an input without copying it (see
     `GraphModule.set_input_zero_copy`).
 
     Examples

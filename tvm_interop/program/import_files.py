@@ -1,4 +1,4 @@
-"""Imports all files of a package, each of which registers its contents when it is imported."""
+"""Imports all files of a package, so that each file registers what it defines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 @cache
 def import_files(package: str) -> None:
-    """Import each file of `package`, which then registers its contents."""
+    """Import each file of `package`, so that it registers what it defines, such as a class."""
     found = importlib.import_module(package)
     for module in pkgutil.iter_modules(found.__path__):
         importlib.import_module(f"{package}.{module.name}")

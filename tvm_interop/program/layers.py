@@ -1,8 +1,8 @@
 """Describes each operator by its type, its shapes and the window that it slides over images.
 
 The scheduler `gpg` of the paper "TOP" (Lin et al., TPDS 36(2), 2025, section V-B) learns from
-descriptions of layers. The compiler makes them from a `Program`, and `models.layers` from an ONNX
-model.
+descriptions of layers. The compiler makes these descriptions from a `Program`, and `models.layers`
+makes them from an ONNX model.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ class Layer:
 
     Attributes
     ----------
-    kind: one of `KINDS`. Any other text stands for another kind.
+    kind: one of `KINDS`, or any other text for a kind that is not in `KINDS`.
     read: shape of each tensor that the operator reads, without weights.
     made: shape of the tensor that the operator makes.
     stride, kernel: height and width of a window; empty for an operator without a window.
-    padding: pixels at the top and the bottom together, and at the left and the right.
+    padding: two numbers of pixels: the sum of top and bottom, and the sum of left and right.
     groups: number of groups of a convolution.
-    activation: one of `ACTIVATIONS`. Any other text stands for no activation or another activation.
+    activation: one of `ACTIVATIONS`, or any other text for an activation that is not in
+        `ACTIVATIONS` or for none.
     pooling: one of `POOLINGS`; empty for an operator that does not pool.
     """
 
@@ -52,10 +53,10 @@ class Layer:
     pooling: str = ""
 
     def features(self) -> list[float]:
-        """Return `LAYER_FEATURES` numbers: one-hot names, and logarithms of sizes.
+        """Return `LAYER_FEATURES` numbers: names as one-hot vectors, and logarithms of sizes.
 
-        If the operator reads several tensors, their channels are added up, and the other sizes are
-        the sizes of the first tensor.
+        If the operator reads several tensors, the features hold the sum of their channels, and all
+        other sizes of the first tensor.
         """
         images, channels, *pixels = _sizes(self.read[0] if self.read else ())
         channels += sum(_sizes(shape)[1] for shape in self.read[1:])

@@ -1,4 +1,4 @@
-"""Describes what an operator computes, so that a kernel library can compute it instead."""
+"""Describes what an operator computes, so that a kernel library can compute it in place of TVM."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _NOTHING = Ending()
 class LibraryOp:
     """The description of an operator of one kind, independent of any model and any kernel.
 
-    Each kind is a `DescribedOp` in `kinds/`, registered with `kind`. Kinds differ only in the
-    results of this class's methods. No other code asks which kind an operator is of.
+    Each kind of operator is a subclass of `DescribedOp` in `kinds/`, registered with `kind`. Kinds
+    differ only in the results of this class's methods. Code elsewhere never asks which kind an
+    operator is of.
     """
 
     __slots__ = ()
@@ -38,7 +39,8 @@ class LibraryOp:
     computes: ClassVar[bool] = True
     """Whether the operator computes something. If not, it only moves numbers."""
     takes_large: ClassVar[bool] = True
-    """Whether libraries' kernels are right for large numbers, whose cubes almost overflow."""
+    """Whether libraries' kernels are correct for large numbers, even if their cubes almost
+    overflow."""
     layer: ClassVar[str] = ""
     """The operator's type in the paper on TOP, one of `layers.KINDS`; empty if the paper has no
     such type."""
@@ -66,9 +68,10 @@ class LibraryOp:
 
     @property
     def tvm_usually_wins(self) -> bool:
-        """Whether TVM's kernel on plain tensors is the better guess on a CPU.
+        """Whether TVM's kernel on plain tensors is probably the fastest kernel on a CPU.
 
-        The guess counts only where nothing is measured.
+        This property decides between TVM's kernel and a library's kernel only if they are not
+        measured.
         """
         return False
 
@@ -128,7 +131,8 @@ class LibraryOp:
     def has_shares(self) -> bool:
         """Whether the operator is divided into shares of its result.
 
-        Each share is an operator with all tensors and the description of the divided operator.
+        A share is an operator that gets all tensors and the description of the divided operator,
+        but computes only some elements of the result.
         """
         return False
 
@@ -142,8 +146,8 @@ class LibraryOp:
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether a part with some of the rows gets the whole image and reads its rows from it (see
-        `cut`).
+        """Whether each part of an operator that is divided by rows gets the whole image, and reads
+        its rows from the image (see `cut`).
         """
         return False
 
@@ -157,7 +161,7 @@ class LibraryOp:
         return []
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the last part of a division by `cut` would be too small."""
+        """Whether the last part, if `cut` divides the operator, would be too small to be fast."""
         return False
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
@@ -173,17 +177,19 @@ class LibraryOp:
     # The methods below write and read the operator's fields.
 
     def fields(self) -> dict[str, Any]:
-        """The fields by name, as in artifacts and in the native code; no field is nested.
+        """The fields and their values, by the names that artifacts and the native code use.
 
-        Fields that only other kinds have are included with their defaults.
+        No field is nested.
+
+        Fields that this kind does not have are included with their defaults.
         """
         kind: Any = type(self)
         own = {name: _at(self, path) for name, path in _paths(kind).items()}
         return {"op": self.op, **dict.fromkeys(("shapes", "layouts")), **_DEFAULTS, **own}
 
     def with_fields(self, **changes: Any) -> LibraryOp:
-        """A copy of the operator with some fields changed. They are named as in the method
-        `fields`.
+        """A copy of the operator with some fields changed. The fields have the same names as in the
+        method `fields`.
         """
         return library_op(**self.fields() | changes)
 
@@ -364,7 +370,7 @@ def _is_default(field: str, value: Any) -> bool:
 
 @cache
 def _paths(cls: Any) -> dict[str, tuple[str, ...]]:
-    """The attributes through which each field is reached from `cls`, by the field's JSON name."""
+    """For each field, by its JSON name, the path of attributes that leads from `cls` to it."""
     return dict(_walk(cls))
 
 

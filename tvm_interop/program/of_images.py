@@ -96,7 +96,7 @@ class Pooling(OfWindows, frozen=True, kw_only=True):
 class OfQuantisedWindows(OfWindows, frozen=True, kw_only=True):
     """An operator that slides a window over images of integers (N,H,W,C).
 
-    The rows of an image are contiguous.
+    In the layout (N,H,W,C), the rows of an image are contiguous in memory.
     """
 
     is_quantised: ClassVar[bool] = True

@@ -11,12 +11,12 @@ from .storage import ALIGNMENT, span
 def parts_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     """`program` without the slices whose results can be read in place.
 
-    The result of a slice becomes an alias of a range of the image, so an operator that reads it
-    depends on the operators that write this range. An operator must write the image, into storage
-    that is not that of an input, an output or a weight of the model. The result must not be an
-    output of the model, must have the image's type, and must begin at an aligned address. No
-    concatenation may read the result: `concat_in_place` needs tensors with storage of their own.
-    Other slices stay in the program as operators whose kernels copy.
+    The result of a slice becomes an alias of a range of the image. So an operator that reads the
+    result depends on the operators that write this range. An operator must write the image, and the
+    image must not use the storage of an input, an output or a weight of the model. The slice's
+    result must not be an output of the model, must have the image's type, and must begin at an
+    aligned address. No concatenation may read the result: `concat_in_place` needs tensors with
+    storage of their own. Other slices stay in the program as operators whose kernels copy.
 
     Parameters
     ----------

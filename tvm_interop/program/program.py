@@ -84,9 +84,10 @@ class Operator:
     def flops(self) -> int:
         """Number of floating-point operations; for a share of a kernel, the share's operations.
 
-        The number is the same for every provider's kernel. If the description can compute the
-        number, it does: two operations for each product that a convolution or matrix product sums
-        up. Otherwise the number comes from TVM's kernel. It is 0 if neither knows the number.
+        The number is the same for every provider's kernel. It is computed from the operator's
+        description, if possible: two operations for each product that a convolution or matrix
+        product sums up. Otherwise it is the number of operations of TVM's kernel, or 0 if that is
+        not known.
         """
         described = self.description.flops if self.description is not None else 0
         flops = described or self.kernel_flops

@@ -41,7 +41,7 @@ def axes_of_ranges(
     Parameters
     ----------
     shapes: the tensor's shape for each combination of sizes.
-    sizes: the number of rows of each range, for each shape; there is a shape for each combination.
+    sizes: for each shape, the number of rows of each range. Every combination of sizes occurs.
     """
     found: list[int | None] = []
     for number in range(len(sizes[0])):
@@ -53,15 +53,15 @@ def axes_of_ranges(
 
 
 def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[int]]) -> bool:
-    """Whether each range of sizes either makes the tensor grow along a separate axis, or does not
-    change its shape.
+    """Whether each range of sizes either makes the tensor grow along an axis of its own, or does
+    not change the tensor's shape.
 
     For the parameters see `axes_of_ranges`.
     """
     axes = axes_of_ranges(shapes, sizes)
     known = {axis: number for number, axis in enumerate(axes) if axis is not None}
     if len(known) < len(axes) - axes.count(None):
-        return False  # The rows of two ranges of sizes lie along the same axis.
+        return False  # Two ranges of sizes make the tensor grow along the same axis.
 
     def expected(each: Sequence[int]) -> list[int]:
         return [
@@ -76,12 +76,12 @@ def next_larger(sizes: Sequence[Sequence[int]], rows: Sequence[int]) -> int:
     """The index of the smallest compiled combination of sizes into which the given rows fit.
 
     The smallest combination is the one with the least product of its sizes, because the time of a
-    run grows with the number of computed elements. Each combination of sizes has a shape. So the
-    result has the next larger size of each range, and there are no ties.
+    run grows with the number of computed elements. The model is compiled for every combination of
+    the ranges' sizes. So the result has the next larger size of each range, and there are no ties.
 
     Parameters
     ----------
-    sizes: the combination of each shape, which has a number of rows for each range of sizes.
+    sizes: the compiled combinations. Each has a number of rows for each range of sizes.
     rows: the number of rows to fit, for each range of sizes.
     """
     fit = [size for size in sizes if all(s >= r for s, r in zip(size, rows, strict=True))]

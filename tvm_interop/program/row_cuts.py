@@ -21,7 +21,7 @@ class _Slides(Tensors, Protocol):
 def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
     """Divide `op`, which has a single image with its rows along `axis`, into at most `parts` parts.
 
-    If the result has fewer than 2 parts, `op` is not divided.
+    If the returned list has fewer than 2 parts, `op` is not divided.
 
     Each part begins at an aligned address of the result, and of the tensor that `op` adds, if any.
     If each part gets the whole image (`reads_rows_of_whole`), it may begin at any row of the image.
@@ -48,8 +48,8 @@ def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
     for i in range(count):
         begin, end = steps * i // count * step, min(steps * (i + 1) // count * step, made[axis])
         first, last = begin * stride - padding, (end - 1) * stride + reach - padding
-        # The operator is not divided if the part needs no row of the image, or if the first row
-        # that the part needs is not at an aligned address.
+        # The operator is not divided if one of its parts needs no row of the image, or if the first
+        # row that a part needs is not at an aligned address.
         low = max(first, 0) // read_step * read_step
         high = min(last, height)
         if low != max(first, 0) or high <= low:

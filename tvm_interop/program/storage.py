@@ -1,4 +1,4 @@
-"""Layouts and sizes of tensors in memory, and which operators read the results of which others."""
+"""Layouts and sizes of tensors in memory, and which operators read which operators' results."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
 
 
 def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[tuple[int, int]]:
-    """The pair (producer, consumer) for each read of another operator's tensor. Two reads make two
-    pairs.
+    """The pair (producer, consumer) for each tensor that an operator reads from another operator. A
+    tensor that is read twice has two pairs.
 
     An operator that reads a tensor of several parts depends on the writers of all parts.
     """

@@ -52,7 +52,7 @@ def operator_traits(program: Program) -> list[OperatorTraits]:
     """The traits of each operator, by id: only floating-point operations and bytes.
 
     The number of bytes is the size of all tensors that the operator reads and writes, including
-    weights. Both numbers are the same for every provider's kernel.
+    weights. The numbers of operations and of bytes are the same for every provider's kernel.
     """
     return [
         OperatorTraits(

@@ -21,7 +21,7 @@ class Attention(DescribedOp, frozen=True, kw_only=True):
     ----------
     scale: the factor of the scores.
     has_mask: whether a mask is added to the scores.
-    keys_by_position: whether the keys are given as (..., N, K).
+    keys_by_position: whether the keys are given as (..., N, K), not as (..., K, N).
     """
 
     scale: float = 1.0

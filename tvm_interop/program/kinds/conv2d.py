@@ -59,10 +59,11 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def product_sizes(self) -> tuple[int, int, int]:
-        """One matrix product for each group. It has a row for each pixel of the result, and a
-        column for each channel.
+        """One matrix product for each group, with a row for each pixel of the result, and a column
+        for each channel.
 
-        cuDNN's documentation calls this way to compute a convolution implicit GEMM.
+        cuDNN's documentation calls a convolution that is computed by matrix products an "implicit
+        GEMM".
         """
         images, channels, *pixels = self.shapes[-1]
         return self.groups, images * prod(pixels), channels // self.groups
@@ -72,7 +73,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def cuts_of_one(self) -> list[Cut] | None:
-        """Cut by whole blocks of the result's channels; with several groups, cut by groups."""
+        """Divide one image by whole blocks of result channels, or several groups by groups."""
         step = self.aligned_channels
         by_block = Cut(1, step)
         more = [Cut(0, step)] * self.has_bias + [by_block] * self.has_sum
@@ -96,10 +97,10 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         """Whether the parts, if the convolution is divided by rows, get the whole image and read
         their rows from it.
 
-        The parts need the whole image if it is plain or has several blocks of channels, because its
-        rows are then not contiguous in memory. A part may begin at any row of the image, and its
-        kernel first copies the part's rows. For 64 channels and a 3x3 window, the copy takes about
-        a tenth of the kernel's time.
+        The parts need the whole image if it has the plain layout or several blocks of channels,
+        because its rows are then not contiguous in memory. A part may begin at any row of the
+        image, and its kernel first copies the part's rows. For 64 channels and a 3x3 window, the
+        copy takes about a tenth of the kernel's time.
         """
         return self.layouts[0] == "plain" or lies_apart(self, 0, 2)
 
@@ -107,8 +108,8 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
     def most_parts(self) -> int:
         """The largest number of parts into which it is worth dividing the convolution.
 
-        The number depends on how many products the convolution computes. For a depthwise
-        convolution, it depends on how many values are read, because reading limits its speed.
+        The number of parts depends on how many products the convolution computes. For a depthwise
+        convolution, it depends on how many values are read, because reading limits the speed.
         """
         if self._is_depthwise:
             return super().most_parts
@@ -116,8 +117,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return most_products(self, read=0 if shares_weight else prod(self.shapes[1]))
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the last part of a division by `cut` would have too few channels for a vector
-        kernel.
+        """Whether `cut` would give the last part too few channels for a kernel that uses vectors.
 
         oneDNN has no vector kernel for a depthwise convolution in bfloat16 with fewer channels than
         a block. Without a vector kernel, a convolution of 8 channels of 56x56 took 3.3 ms.

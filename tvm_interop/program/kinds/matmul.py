@@ -109,7 +109,7 @@ class Matmul(Product, frozen=True, kw_only=True):
 
     @property
     def tvm_usually_wins(self) -> bool:
-        """Whether the right factor is a single column: oneDNN is several times slower at that."""
+        """Whether the right factor is a single column: oneDNN is then several times slower."""
         return self.shapes[-1][-1] == 1
 
     def with_tf32(self) -> LibraryOp:

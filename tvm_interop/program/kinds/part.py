@@ -1,7 +1,7 @@
 """A range of the channels of an image.
 
-No library computes this kind, because it may cost nothing: `parts_in_place` lets the operators that
-follow read the channels where they lie in the image.
+No library computes this kind of operator, because it often takes no time: `parts_in_place` removes
+it, and the operators that follow read the channels where they lie in the image.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Part(DescribedOp, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    begin: the index of the first of these channels.
+    begin: the index of the first channel.
     """
 
     computes: ClassVar[bool] = False

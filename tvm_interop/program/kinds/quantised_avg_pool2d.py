@@ -13,7 +13,8 @@ from ..of_images import OfQuantisedWindows
 class QuantisedAvgPool2d(OfQuantisedWindows, frozen=True, kw_only=True):
     """The mean of each window of data (N,H,W,C).
 
-    The steps of `Integers` are applied to the mean before the result is rounded.
+    The field `steps` of `Integers` lists the steps that are applied to the mean before it is
+    rounded.
 
     Attributes
     ----------

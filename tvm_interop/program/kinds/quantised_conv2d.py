@@ -15,7 +15,8 @@ from ..of_images import OfQuantisedWindows
 class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
     """Convolution of data (N,H,W,C), weight (O,C/groups,KH,KW), scale (O,) [, bias (O,)] [, a sum].
 
-    The sum is a tensor to add. The result is (N,H,W,O), and is computed as `Integers` says.
+    The argument called a sum is a tensor to add. The result is (N,H,W,O), and is computed as
+    `Integers` describes.
     """
 
     layer: ClassVar[str] = "conv"
@@ -45,6 +46,6 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
     def most_parts(self) -> int:
         """The largest number of parts into which it is worth dividing the convolution.
 
-        The number is small, because each part reads the whole weight.
+        The number of parts is small, because each part reads the whole weight.
         """
         return most_products(self, read=0)

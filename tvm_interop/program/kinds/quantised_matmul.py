@@ -13,8 +13,9 @@ from .matmul import Product
 class QuantisedMatmul(Product, frozen=True, kw_only=True):
     """Product of left (...,M,K), right (K,N) or (...,K,N), scale (N,) [, bias (N,)] [, a sum].
 
-    The sum is a tensor to add. The result is computed as `Integers` says. A single row is not
-    divided, because oneDNN cannot pack some columns of a matrix of integers.
+    The argument called a sum is a tensor to add to the product. The result is computed as
+    `Integers` describes. A product of a single row is not divided into parts, because oneDNN cannot
+    pack some columns of a matrix of integers.
     """
 
     integers: Integers = Integers()

@@ -1,4 +1,4 @@
-"""A change of layout."""
+"""A change of a tensor's layout in memory."""
 
 from __future__ import annotations
 

@@ -11,17 +11,17 @@ from ..library_op import LibraryOp, kind
 from .matmul import Matmul
 
 _LARGE = 1 << 16
-"""A matrix with at least this many elements is large."""
+"""A matrix with at least this many elements is seldom in the caches when a model reads it."""
 _COLUMNS = 64
-"""The kernel reads this many columns of the matrix together. A share has a multiple of this many
-columns."""
+"""The kernel reads this many columns of the matrix together. So if the kernel is divided into
+shares, each share computes a multiple of this many columns."""
 
 
 @kind("row_matmul")
 class RowMatmul(Matmul, frozen=True, kw_only=True):
     """A `Matmul` of a few rows and a matrix (K,N), which reads the matrix in the order of memory.
 
-    A product of a few rows takes as long as reading the matrix.
+    A product of a few rows takes as long as reading the matrix, because there is little to compute.
     """
 
     @property
@@ -31,14 +31,15 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
 
     @property
     def has_shares(self) -> bool:
-        """True if there are several rows: each share computes some columns. A single row is cut
-        into parts instead.
+        """Whether the product is divided into shares, each of which computes some columns.
+
+        A product of several rows is divided into shares, and a product of a single row into parts.
         """
         return self.rows > 1
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts: each reads some columns of the matrix."""
+        """The largest number of parts. Each part reads some columns of the matrix."""
         groups = -(-self.shapes[1][1] // _COLUMNS)
         return min(most_products(self, read=prod(self.shapes[1])), groups)
 
@@ -47,8 +48,9 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
         """Whether TVM's kernel may be faster: not for a large matrix, which it reads from memory
         more slowly.
 
-        A measurement would not show that TVM's kernel is slower. It runs each kernel several times,
-        so the matrix is in the caches. In a model a large matrix is seldom in the caches.
+        For a large matrix, a measurement would not show that TVM's kernel is slower. A measurement
+        runs a kernel several times, so the matrix is in the caches. In a model a large matrix is
+        seldom in the caches.
         """
         return prod(self.shapes[1]) < _LARGE
 

@@ -19,7 +19,7 @@ class WinogradConv2d(Conv2d, frozen=True, kw_only=True):
 
     @property
     def packed_nbytes(self) -> int:
-        """The size of the weight in memory while the operator runs: 36 numbers for each window."""
+        """The bytes of the weight while the operator runs: 36 numbers for each 3x3 window."""
         made, read = self.shapes[1][:2]
         return 36 * 4 * made * read
 

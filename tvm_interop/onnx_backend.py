@@ -6,8 +6,8 @@
     [[0.0, 0.0, 2.0]]
 
 The backend runs operators one after the other, and uses only the kernels that TVM generates. It
-measures no kernels, so that a model compiles as fast as possible. Use `tvm_interop.compile` for a
-model that runs fast.
+measures no kernels, so that compiling a model takes as little time as possible. Use
+`tvm_interop.compile` for a model that runs fast.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ even if other users may write to the folders.
 
 
 def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
-    """Say why another user may be able to change `path`; return None if no other user can.
+    """Say why another user may be able to change the file `path`; return None if no other user can.
 
     The function checks the file or folder `path` and each folder above it, and follows links. Each
     file and folder must belong to the user or to root, and no other user may write to it. A missing

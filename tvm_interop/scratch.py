@@ -29,7 +29,7 @@ them yet.
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Make a temporary folder that only the user can read, and remove it at the end.
+    """Make a temporary folder that only the user can read; remove it when the `with` block ends.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def remove_own_folders() -> None:
 
 @functools.cache
 def _remove_those_of_the_dead(parent: str) -> None:
-    """Remove the folders in `parent` whose processes have ended. Runs once per process."""
+    """Remove the temporary folders in `parent` whose processes have ended, once per process."""
     with contextlib.suppress(OSError):
         for folder in Path(parent).glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):

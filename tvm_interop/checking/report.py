@@ -12,7 +12,7 @@ from .stream_program import StreamOperator, StreamProgram
 Kind = Literal["race", "overwritten", "overlap", "deadlock"]
 
 HOST = "the host"
-"""The name that stands for the host, which reads the outputs."""
+"""The name under which a fault lists the host, which reads the program's outputs."""
 
 _AROUND = 3
 """The number of operators that a drawing shows before each operator at fault, and also after it.
@@ -103,8 +103,8 @@ def operators_to_show(report: Report) -> list[StreamOperator]:
 def _drawn(report: Report) -> str:
     """The verdict in words, and a drawing of the first fault if the program is unsafe.
 
-    Each stream at fault is a column. Time runs downwards, in the order of launches. A `>` marks the
-    operators at fault.
+    The drawing has a column for each stream with an operator at fault. Time runs downwards, in the
+    order of launches. A `>` marks the operators at fault.
     """
     count = len(report.program.operators)
     if report.is_safe:

@@ -31,7 +31,8 @@ TERMINATED = 143
 def help_of(verb: Callable[..., object]) -> str:
     """Return the docstring of a verb with each paragraph on one line.
 
-    The terminal's width can then decide where lines break.
+    As a paragraph has no line breaks of its own, the terminal's width decides where its lines
+    break.
 
     Examples
     --------
@@ -146,7 +147,8 @@ class _MeasuringBar:
 def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on standard error while the `with` block runs.
 
-    The block gets a function, which it must call with the amount done and the total amount.
+    The `with` block gets a function, and must call it with the amount of work done so far and the
+    total amount.
 
     Nothing is shown if standard error is not a terminal.
     """

@@ -152,8 +152,8 @@ class CompileFlags(KernelFlags):
 def with_flags(verb: _F) -> _F:
     """Turn each field of a verb's `Flags` parameters into an option of its own.
 
-    Return a function whose parameters are the fields, instead of the `Flags` object. When called,
-    it builds this object from the fields and passes it to the verb.
+    Return a function that has these fields as parameters. When it is called, the function builds
+    the `Flags` objects from the values of the fields and calls the verb with these objects.
     """
     hints = get_type_hints(verb, include_extras=True)
     parameters: list[inspect.Parameter] = []

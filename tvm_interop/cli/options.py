@@ -70,7 +70,7 @@ Artifact = Annotated[
     ),
 ]
 MODEL_SUFFIXES = (".onnx", ".pt2")
-"""The suffixes of files that count as models, in commands that accept an artifact or a model."""
+"""The file name suffixes by which commands that accept an artifact or a model recognise a model."""
 ArtifactOrModel = Annotated[
     Path,
     typer.Argument(

@@ -74,8 +74,8 @@ def tune_kernels(
 
 
 class _Bar:
-    """Shows a progress bar of trials, and the kernels' best latency divided by their default
-    latency.
+    """Shows a progress bar of trials, and the latency of the best kernels so far divided by the
+    latency of TVM's default kernels.
     """
 
     def __init__(self, bar: Progress) -> None:

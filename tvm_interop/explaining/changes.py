@@ -77,7 +77,7 @@ class Trial:
     present_us, changed_us: median latencies for one sample, in microseconds.
     ratio: the latency of the changed model divided by the latency of the present model, both from
         the same round. Below 1, the changed model is faster.
-    interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
+    interval: the 90% confidence interval of `ratio`; None if there were too few rounds.
     noise_ratio: the same ratio between two instances of the present model, or its inverse,
         whichever is above 1.
     rounds: the number of rounds. Each instance runs once in a round.
@@ -106,8 +106,8 @@ def changes_for(subject: Subject) -> tuple[Change, ...]:
 
     Changes whose gain is an estimate come before changes whose gain is an upper bound.
 
-    The result is empty if an operator's latency is unknown, or with a single core. Merging is
-    suggested only for a model, because it cannot be done to an artifact.
+    The result is empty if an operator's latency is unknown or if there is a single core. Merging
+    operators is suggested only for a model, because operators of an artifact cannot be merged.
     """
     wholes = subject.wholes
     ids = range(wholes.graph.num_ops)
@@ -276,7 +276,7 @@ def _against(
 ) -> Iterator[npt.NDArray[np.float64]]:
     """Yield, for each round, the microseconds per sample of each of three instances.
 
-    Two instances are of the present model, and one is of the changed model.
+    Two of the three instances run the present model, and one runs the changed model.
     """
     in_turn = [home.plan(home.sequential()) for home in (present, present, changed)]
     instances = [

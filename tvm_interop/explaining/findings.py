@@ -15,7 +15,7 @@ from .verdict import Finding, Verdict, judge
 from .wholes import Wholes
 
 _CHECKED = (Verdict.PROFITABLE, Verdict.WAITS, Verdict.MEMORY)
-"""The verdicts that depend on the difference between two measurements."""
+"""The verdicts for which the difference between two measured latencies is decisive."""
 
 
 def find_all(wholes: Wholes, artifact: Artifact | None = None) -> tuple[Finding, ...]:

@@ -11,8 +11,8 @@ from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
 _PLAINLY = 0.05
-"""If the ratio of the medians is further than this outside the confidence interval, the output says
-so."""
+"""The output gives the ratio of the medians if the ratio is outside the confidence interval by more
+than this number."""
 _NAMES = 3
 """The largest number of operator names that the text lists for a set."""
 

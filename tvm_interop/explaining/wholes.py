@@ -121,7 +121,7 @@ class Wholes:
         stages += [self._in_turn(chosen) for chosen in sets]
         wholes = sorted({whole for chosen in sets for whole in chosen})
         self._again([*stages, *self._alone(wholes)])
-        # The old latencies are dropped, so that `_learn` asks for the new ones.
+        # Drop the old latencies, because `_learn` measures only latencies that are missing.
         self._asked.clear()
 
     def levels(self) -> list[list[int]]:
@@ -150,7 +150,7 @@ class Wholes:
     def _alone(self, wholes: Sequence[int]) -> list[Groups]:
         """Return two stages for each operator.
 
-        Of an operator's two stages, the first runs its parts on all cores, and the second runs all
+        The first of an operator's two stages runs its parts on all cores. The second stage runs all
         of the parts on one core.
         """
         stages: list[Groups] = []

@@ -115,7 +115,8 @@ class OnnxNet:
     ) -> str:
         """Add a node `name` of type `kind`, whose result has the given shape.
 
-        `power` is the mean square of the result. The default is the mean square of the first input.
+        `power` is the estimated mean square of the node's result. The default is the mean square of
+        the node's first input.
         """
         self._nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return self._known(name, tuple(shape), self._power[inputs[0]] if power is None else power)

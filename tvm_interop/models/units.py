@@ -67,9 +67,9 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
        shape is not a unit either: its readers count as readers of its input.
     2. A depthwise convolution joins a 1x1 convolution that is its only reader. Both together are
        called a SepConv. A ReLU joins a SepConv that is its only reader.
-    3. A ReLU that is the only reader of a convolution or matrix product joins it. Another ReLU
-       joins a convolution that is the ReLU's only reader, unless the ReLU reads a sum. A ReLU
-       behind a sum is a unit, as in ResNet.
+    3. A ReLU joins the convolution or matrix product whose only reader it is. Any other ReLU joins
+       the convolution that is its only reader, unless the ReLU reads a sum. A ReLU behind a sum is
+       a unit, as in ResNet.
     4. A sum joins its only reader if the reader is a ReLU-SepConv, a normalisation (softmax, layer
        norm) or a concat. A concat joins its only reader if the reader is a concat. The reader then
        counts as a reader of the inputs of the sum or concat. Other sums and concats are units; the
@@ -92,7 +92,7 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
 
 
 class _Grouping:
-    """Decides for each node whether it joins the unit of another node, and of which node."""
+    """Finds for each node the other node whose unit it joins, if any."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -182,8 +182,8 @@ class _Grouping:
         return reader if opens else None
 
     def _takes_terms(self, reader: int, join: onnx.NodeProto) -> bool:
-        """Whether `join` joins `reader`, its only reader, which then counts as reading the inputs
-        of `join`.
+        """Whether the sum or concat `join` joins the unit of its only reader, the node `reader`,
+        which then counts as the reader of the inputs of `join`.
         """
         kind = self._nodes[reader].op_type
         if kind == "Concat":

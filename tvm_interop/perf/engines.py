@@ -51,7 +51,7 @@ class Engine(ABC):
 
         Returns
         -------
-        For each thread, the function that it calls to run the model once.
+        A list of functions, one for each thread. Each function runs the model once.
         """
 
     def prepare(self, model: Any, feed: Feed) -> Runner:
@@ -106,8 +106,9 @@ class OnnxRuntime(Engine):
 class OpenVino(Engine):
     """OpenVINO on the CPU.
 
-    Each concurrent run has its own request. For several concurrent runs, OpenVINO's settings for
-    latency and for throughput are both tried, and the faster setting is used.
+    Each concurrent run has its own request object of OpenVINO. For several concurrent runs,
+    OpenVINO's settings for latency and for throughput are both tried, and the faster setting is
+    used.
 
     Parameters
     ----------
@@ -163,7 +164,7 @@ class OpenVino(Engine):
 class TorchProgram(Engine):
     """PyTorch, which runs a program of torch.export, either eagerly or compiled by inductor.
 
-    `prepare` tries both ways and uses the faster one.
+    `prepare` tries the program eagerly and compiled, and uses the faster way.
     """
 
     name = "PyTorch"
@@ -205,7 +206,7 @@ class TorchProgram(Engine):
 
 
 class Artifact(Engine):
-    """An artifact of this package. Each concurrent run has its own instance."""
+    """An artifact of this package. Each concurrent run has its own instance of the artifact."""
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ class Binding:
         self._in_place: set[str] = set()
 
     def _follow(self) -> None:
-        """Change to the artifact that the session runs now, and bind the same memory again."""
+        """If the session runs a new artifact now, change to it, and bind the same memory again."""
         current = self._current()
         if current is None or current[0] is self._artifact:
             return

@@ -19,7 +19,7 @@ _NOT_FOR_ONE = ("shapes", "most_sizes")
 class BySize:
     """The ranges of sizes of a session that compiles its model for each size separately.
 
-    A size is compiled at its first run.
+    The model is compiled for a size when the session first runs inputs of this size.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class BySize:
 
         Parameters
         ----------
-        error: the error of the compilation for all sizes.
+        error: the error that the compilation for all sizes together raised.
         most: the largest number of combinations of sizes that the session keeps ready. The number
             is only logged.
         """
@@ -104,7 +104,7 @@ class BySize:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """The names of the dimensions with a range."""
+        """The names of the dimensions that have a range of sizes."""
         return tuple(self._wide)
 
     def counts(self) -> dict[tuple[int, ...], RunCounts]:

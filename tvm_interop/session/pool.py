@@ -31,13 +31,13 @@ class Pool:
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
-        if self._shares_memory:  # All sizes together take little more memory than one.
+        if self._shares_memory:  # All sizes share memory, so opening all costs little.
             for module in self.modules.queue:
                 module.open_all_sizes()
 
     @property
     def own_nbytes(self) -> int:
-        """The bytes of all instances' tensors, without the bytes that `turns_nbytes` counts."""
+        """The bytes of tensors that only these instances use; `turns_nbytes` counts shared ones."""
         if self._shares_memory:
             return self._ports_nbytes * self.modules.maxsize
         plan = self.first.plan
@@ -69,7 +69,7 @@ class Pool:
 
     @property
     def _shares_memory(self) -> bool:
-        """Whether the native library runs the instances on a CPU."""
+        """Whether the instances share memory: only if the native library runs them on a CPU."""
         return self.artifact.native is not None and not self.artifact.is_for_gpus
 
     def infos(self) -> tuple[list[TensorInfo], list[TensorInfo]]:

@@ -73,7 +73,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
     With ranges in `shapes`, all sizes run without further compilation if inputs may be padded
     (filled up) to a larger size. Otherwise a warning says why not, and each size is compiled at its
-    first run. If only the mask of one run forbids padding, only the size of this run is compiled.
+    first run. If a model may be padded but the mask that one run gets forbids padding, only the
+    size of this run is compiled separately.
 
     Attributes
     ----------
@@ -359,13 +360,14 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
     @property
     def states(self) -> list[CompileState]:
-        """The state of each combination of input shapes, if `compile_in_background` was given.
+        """The state of the compilation for each combination of input shapes.
 
-        The list has an element for each combination. It says which artifact runs: the artifact
-        compiled without measurements (`quick`) or the completely compiled artifact (`whole`). It
-        also gives the time at which this artifact began to run, and the state of the compilation in
-        the background, with the error if the compilation failed. Without `compile_in_background`,
-        or if the session was made from an artifact, the list is empty.
+        With `compile_in_background`, the list has an element for each combination of input shapes.
+        The element says which artifact runs: the artifact compiled without measurements (`quick`)
+        or the completely compiled artifact (`whole`). It also gives the time at which this artifact
+        began to run, and the state of the compilation in the background, with the error if the
+        compilation failed. Without `compile_in_background`, or if the session was made from an
+        artifact, the list is empty.
         """
         return [] if self._background is None else self._background.states()
 
@@ -466,7 +468,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         pool = self._by_shape.use(key, count)
         if pool is not None:
             return pool
-        with self._compiling:  # Compilations wait for each other; runs do not wait.
+        with self._compiling:  # One compilation at a time; runs do not wait.
             self._check_is_open()
             # Another thread may have compiled the model for these shapes by now.
             pool = self._by_shape.use(key, count)

@@ -1,6 +1,6 @@
 """The kinds of operators, each with a colour.
 
-Colour-blind people can distinguish the colours.
+The colours are chosen so that colour-blind people can distinguish them.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ class OperatorRecord:
     provider: library of the operator's kernel, such as `tvm` or `onednn`.
     stage: index of the operator's stage; None in a streamed schedule.
     start_us, end_us: measured microseconds since the start of the run.
-    predicted_us: start and end of the operator that the scheduler predicted; None if it predicted
-        no times.
+    predicted_us: the start and the end that the scheduler predicted for the operator; None if it
+        predicted no times.
     waits: indices of the operators on other streams that this operator waits for.
     reads: indices of the operators whose outputs this operator reads, each once.
     output_bytes: number of bytes that the operator writes.
@@ -130,7 +130,7 @@ class Record:
 
     @property
     def has_one_order_of_stages(self) -> bool:
-        """Whether stages run one after the other; False if there are no stages or several GPUs."""
+        """Whether all stages run one after another; False without stages or with several GPUs."""
         return self.num_stages > 0 and not self.on_several
 
     @property
@@ -182,7 +182,7 @@ def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
     Parameters
     ----------
     title: title in the pictures.
-    runs: number of runs of which the fastest is recorded. Two more runs warm up before them.
+    runs: number of runs, of which the fastest is recorded. Two more runs come first, to warm up.
     """
     module = GraphModule(artifact)
     shapes, dtypes = module.get_input_info()

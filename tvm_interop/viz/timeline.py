@@ -247,7 +247,7 @@ def _draw_memory(root: Element, record: Record, y: int, scale_us: float) -> None
 
 
 def _fits(start: float, end: float, scale_us: float, width: float | str, at_least: float) -> bool:
-    """Whether a box has room for its label; always true for a page, whose script hides labels."""
+    """Whether a box is wide enough for its label; True on a page, whose script hides labels."""
     return isinstance(width, str) or (end - start) / scale_us * width >= at_least
 
 

@@ -48,8 +48,8 @@ struct Fault {
   Kind kind;
   size_t first;  // indices into `accesses`
   size_t second;
-  // The bytes that both accesses touch. If the fault is `kOverwritten`, only those of them whose
-  // values are lost before they are read.
+  // The bytes that both accesses touch. For a fault of the kind `kOverwritten`, only the bytes
+  // whose values are overwritten before they are read.
   int64_t begin;
   int64_t end;
 };

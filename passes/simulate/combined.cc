@@ -24,7 +24,7 @@ struct Arrival {
   }
 };
 
-// The requests that wait for one block.
+// The requests that wait for one block of a model.
 struct Buffer {
   struct Item {
     int request;
@@ -34,7 +34,7 @@ struct Buffer {
   double room_since_us = 0;
 };
 
-// A combined block that runs.
+// The combined block that is running now.
 struct Flight {
   double began_us;
   AloneRun alone;

@@ -11,7 +11,7 @@
 
 namespace tvm_interop {
 
-// A device that serves requests, and the delays that the host adds.
+// A simulated device that serves requests, and the delays that its host adds to a run.
 struct ServingDevice {
   DeviceLimits limits;
   double wait_us = 0;     // how long a wait delays the stream that waits

@@ -345,7 +345,8 @@ void Instance::FindOverlaps() {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::less<const char*>()(a.begin, b.begin);
   });
-  // Of all tensors that the loop has passed, the tensor that ends at the highest address.
+  // Among the tensors that the loop has visited so far, the tensor that ends at the highest
+  // address.
   const Range* longest = nullptr;
   for (const Range& range : ranges) {
     if (longest != nullptr && std::less<const char*>()(range.begin, longest->end)) {

@@ -102,10 +102,10 @@ def compare(
 ) -> Comparison:
     """Find and measure the differences between the operators, kernels and stages of two artifacts.
 
-    To measure a difference, only the operators that differ run, in each round once as in the first
-    plan and once as in the second plan. At the end, the complete artifacts are measured in the same
-    way. A difference may take more or less time within the network than alone, because the other
-    operators change the content of the caches.
+    To measure a difference, only the operators that differ run: in each round once as in the second
+    plan, and twice as in the first plan, which shows the noise. At the end, the complete artifacts
+    are measured in the same way. A difference may take more or less time within the network than
+    alone, because the other operators change the content of the caches.
 
     Parameters
     ----------

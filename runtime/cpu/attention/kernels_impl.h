@@ -29,7 +29,7 @@ struct Computes {
 
   static int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-  // Copies `there` numbers, and then writes zeros until `to` has `wide` numbers.
+  // Copies `there` numbers to `to`, and fills `to` with zeros up to `wide` numbers.
   static void CopyRow(const float* from, int64_t there, int64_t wide, float* to) {
     int64_t k = 0;
     for (; k + kLanes <= there; k += kLanes) Vector::Store(to + k, Vector::Load(from + k));

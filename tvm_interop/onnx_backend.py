@@ -71,7 +71,7 @@ class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
 
 
 class TVMInteropBackend(onnx.backend.base.Backend):  # type: ignore[misc]
-    """Compiles a model for this computer's CPU."""
+    """The backend that ONNX's interface asks for. It compiles models for this computer's CPU."""
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:

@@ -77,8 +77,8 @@ def make_own_folder(path: str | os.PathLike[str]) -> None:
     folder = Path(path)
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
-        place.mkdir(mode=0o700, exist_ok=True)  # The umask cannot add permissions.
-    folder.mkdir(exist_ok=True)  # Raises an OSError if a file exists at `path`.
+        place.mkdir(mode=0o700, exist_ok=True)  # No umask adds permissions to these.
+    folder.mkdir(exist_ok=True)  # If `path` is a file, this raises an OSError.
 
 
 def _is_own_group(gid: int) -> bool:

@@ -22,8 +22,8 @@ LOCK = ".lock"
 _own: set[Path] = set()
 """The folders of this process."""
 _NEW_S = 60.0
-"""Age in seconds below which folders are not removed, because their process may not have locked
-them yet.
+"""A temporary folder younger than this many seconds is not removed, because its process may not
+have locked it yet.
 """
 
 

@@ -115,7 +115,7 @@ def _ask(
 
 
 def _importance(first: _Row, second: _Row) -> tuple[int, bool]:
-    """The sort key of a fault between two accesses.
+    """Return the key by which faults between two accesses are sorted.
 
     A fault concerns two operators. Faults are sorted by the index of the operator that is launched
     later. If this operator is the same, a fault whose two accesses name the same tensor comes

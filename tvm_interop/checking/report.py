@@ -69,7 +69,7 @@ class Report:
 
     @property
     def is_safe(self) -> bool:
-        """Whether there is no fault."""
+        """Whether the program has no fault."""
         return not self.faults
 
     def raise_for_faults(self) -> None:

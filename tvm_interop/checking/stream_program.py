@@ -122,7 +122,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @staticmethod
     def from_json(text: str | bytes) -> StreamProgram:
-        """Read the JSON form.
+        """Read a program from its JSON form.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return program
 
     def check_form(self) -> None:
-        """Check that the program is well formed.
+        """Check that the program is well formed, but not whether it is safe.
 
         Raises
         ------
@@ -199,7 +199,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         if share is not None and not 0 <= share[0] < share[1] <= max(len(self.operators), 1):
             raise PlanError(
                 f"{who} writes share {share[0]} of {share[1]}; shares are numbered from 0, and "
-                "there are at most as many as operators"
+                "there are at most as many shares as operators"
             )
 
 

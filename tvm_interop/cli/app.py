@@ -107,7 +107,7 @@ def run_app(arguments: Sequence[str]) -> int:
             code = typer.main.get_command(app).main(
                 args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False
             )
-    except SystemExit as exit:  # Shell completion ends with SystemExit.
+    except SystemExit as exit:  # Shell completion raises it at its end.
         code = exit.code
     except typer.Abort:
         code = INTERRUPTED

@@ -89,7 +89,9 @@ def compare(
         typer.echo(json.dumps({"model": str(model), "rounds": rounds, **facts}))
         return
     typer.echo(table([_HEADINGS, *map(_cells, rows)]))
-    typer.echo(f"sequential against itself: {noise_ratio:.3f}; {rounds} rounds")
+    typer.echo(
+        f"sequential execution against itself (the noise): {noise_ratio:.3f}; {rounds} rounds"
+    )
 
 
 def _chosen(text: str) -> list[str]:

@@ -113,7 +113,7 @@ def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
 def measuring_bar() -> Iterator[MeasuringProgress]:
     """Show a progress bar on standard error while a model is compiled and measured.
 
-    Nothing is shown if standard error is not a terminal.
+    No bar is shown if standard error is not a terminal.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -150,7 +150,7 @@ def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     The `with` block gets a function, and must call it with the amount of work done so far and the
     total amount.
 
-    Nothing is shown if standard error is not a terminal.
+    No bar is shown if standard error is not a terminal.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
@@ -165,7 +165,7 @@ def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 def tuning_bar(quiet: bool) -> Iterator[Progress]:
     """Show a progress bar on standard error for a search.
 
-    Nothing is shown if `quiet` is set or standard error is not a terminal.
+    No bar is shown if `quiet` is set or standard error is not a terminal.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)

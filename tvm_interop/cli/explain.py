@@ -43,7 +43,8 @@ def explain_model(
             "--try",
             metavar="K",
             min=1,
-            help="Make change K of the list, and run it against the unchanged model, sequential.",
+            help="Make change K of the list, and time the changed model against the unchanged "
+            "model, both run sequentially.",
         ),
     ] = None,
     input_shapes: shape_options.InputShapes = None,

@@ -39,7 +39,7 @@ class DeviceFlags(Flags):
     providers: options.Providers = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of the options, by the field of `CompileOptions` that each option sets."""
+        """The options' values, in a dictionary by the fields of `CompileOptions` that they set."""
         return {
             "target": self.target,
             "streams": self.streams,
@@ -59,7 +59,7 @@ class SearchFlags(Flags):
     max_measurements: options.MaxMeasurements = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The values of the options that were given, by the schedulers' names for the options."""
+        """The values of the options that were given, by the names that schedulers have for them."""
         given = {
             "max_group_ops": self.max_group_ops,
             "max_groups": self.max_groups,
@@ -97,7 +97,7 @@ class ScheduleFlags(SearchFlags):
     link_us: options.LinkUs = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The values of the options that were given, by the schedulers' names for the options."""
+        """The values of the options that were given, by the names that schedulers have for them."""
         given: dict[str, Any] = {"gpus": self.gpus, "window": self.window, "intra": self.intra}
         found = {name: value for name, value in given.items() if value is not None}
         if self.blocks is not None:
@@ -113,7 +113,7 @@ class KernelFlags(DeviceFlags):
     tuning_records: options.TuningRecords = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of the options, by the field of `CompileOptions` that each option sets."""
+        """The options' values, in a dictionary by the fields of `CompileOptions` that they set."""
         return {
             **super().compile_options(),
             "archs": options.parse_names(self.arch),

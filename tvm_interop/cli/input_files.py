@@ -48,7 +48,7 @@ class InputFlags(Flags):
     def arrays(
         self, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
     ) -> dict[str, np.ndarray]:
-        """An array for each input of a module, by name."""
+        """Return an array for each input of a module, by the name of the input."""
         if self.inputs is not None:
             return complete_inputs(self.inputs, shapes, dtypes)
         return filled_inputs(shapes, dtypes, self.fill_mode)
@@ -78,7 +78,7 @@ def read_inputs(path: Path) -> dict[str, np.ndarray]:
 def complete_inputs(
     path: Path, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-    """Read the arrays in the file `path`. There must be one for each input.
+    """Read the arrays in the file `path`, which must have one array for each input.
 
     Raises
     ------

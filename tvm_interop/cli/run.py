@@ -196,7 +196,7 @@ class ModelFlags(Flags):
         Raises
         ------
         InputError
-            One of the options was given.
+            One of the options for compiling was given.
         """
         if self != ModelFlags():
             raise InputError(

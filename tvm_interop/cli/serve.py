@@ -237,7 +237,7 @@ def _token(config: Path | None, token_file: Path | None) -> dict[str, Any]:
 
 
 def _named(artifacts: list[Path], names: list[str]) -> dict[str, Path]:
-    """The artifacts by name.
+    """The paths of the artifacts, by the names that clients use for the models.
 
     Raises
     ------

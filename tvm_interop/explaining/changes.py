@@ -195,7 +195,7 @@ def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) ->
     gain = sum(lost_us[op] for op in poor) / total_us
     what = (
         f"take {wholes.cores} samples at a time: {len(poor)} operators are too small for "
-        f"{wholes.cores} cores (time for one sample)"
+        f"{wholes.cores} cores (the gain is in the time for one sample)"
     )
     operators = tuple(wholes.graph.names[op] for op in poor)
     return Change("batch", what, gain, operators, wholes.cores) if poor else None

@@ -128,7 +128,8 @@ def _of_artifact(
     title = str(whole.path) if whole.path else "the artifact"
     shape = 0 if request is None else request.shape
     artifact = whole.of_shape(shape)
-    # The manifest of the whole artifact has the digests of the files for all input shapes.
+    # The digests of the files for all input shapes are in the manifest of the whole artifact, not
+    # in the manifests for single shapes.
     digest = whole.manifest.sha256.get(f"shapes/{shape}/kernels.so" if shape else "kernels.so")
     plan = artifact.usable_plan()
     if runs_on_cuda(plan):

@@ -73,7 +73,7 @@ def comparison_text(found: Comparison) -> str:
         if cost is not None:
             lines.append(f"    {_cost(cost)}")
     if not found.differences:
-        lines.append("  the same operators, kernels and stages")
+        lines.append("  the artifacts have the same operators, kernels and stages")
     lines.append("not measured" if found.total is None else f"the whole: {_cost(found.total)}")
     return "\n".join(lines)
 

@@ -43,7 +43,7 @@ class Wholes:
         whole_of: Sequence[str | None] | None = None,
         again: Callable[[Sequence[Groups]], object] | None = None,
     ) -> None:
-        """Group the parts of each operator.
+        """Find the whole operators, by grouping the parts of each.
 
         Parameters
         ----------
@@ -148,11 +148,7 @@ class Wholes:
         self._one_core_us[new] = prices[1::2]
 
     def _alone(self, wholes: Sequence[int]) -> list[Groups]:
-        """Return two stages for each operator.
-
-        The first of an operator's two stages runs its parts on all cores. The second stage runs all
-        of the parts on one core.
-        """
+        """Return two stages for each operator: its parts on all cores, and all parts on one."""
         stages: list[Groups] = []
         for whole in wholes:
             stages += [self._in_turn([whole]), [self._parts[whole]]]

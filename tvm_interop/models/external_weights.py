@@ -148,7 +148,7 @@ def _nbytes_of(tensor: onnx.TensorProto) -> int:
 
 
 def _place_of(tensor: onnx.TensorProto, model: Path) -> tuple[Path, int]:
-    """Return the file of a weight, and the offset of the weight in bytes. Both are checked."""
+    """Check and return the file of a weight, and the offset of the weight in bytes."""
     told = {entry.key: entry.value for entry in tensor.external_data}
     path = (model.parent / told.get("location", "")).resolve()
     folders = (model.parent.resolve(), model.resolve().parent)

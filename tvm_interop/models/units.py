@@ -151,7 +151,7 @@ class _Grouping:
             self._nodes.append(node)
 
     def _partner(self, i: int) -> int | None:
-        """The node that node `i` joins, if any."""
+        """Return the node whose unit node `i` joins; None if it joins no other unit."""
         node = self._nodes[i]
         if node.op_type == "Conv":
             reader = self._only_reader(i)
@@ -237,7 +237,7 @@ class _Grouping:
         return readers[0] if len(set(readers)) == 1 else None
 
     def _alone_read(self, i: int) -> int | None:
-        """The only node that node `i` reads, if no other node reads that node."""
+        """Return the only node that node `i` reads; None if other nodes read that node too."""
         sources = set(self._sources(i))
         source = sources.pop() if len(sources) == 1 else None
         return source if source is not None and self._only_reader(source) == i else None

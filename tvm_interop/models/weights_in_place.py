@@ -135,11 +135,11 @@ def _large(
 
 
 def _fields(data: mmap.mmap, begin: int, end: int) -> Iterator[_Field]:
-    """The fields of the message at `begin` to `end`, in order.
+    """Yield the fields of the protobuf message in the bytes from `begin` to `end`, in order.
 
     Raises
     ------
-    _UnusualError: the bytes are not a message.
+    _UnusualError: the bytes are not a protobuf message.
     """
     at = begin
     while at < end:

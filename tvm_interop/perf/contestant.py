@@ -30,7 +30,7 @@ _PLACE = re.compile(r"(Exception from|Check '.*' failed at) \S+:\d+:$")
 code.
 """
 _LEAD_IN = 2
-"""The number of untimed runs at the beginning of each turn, which wake threads that sleep."""
+"""The number of untimed runs at the beginning of each turn. These runs wake sleeping threads."""
 
 
 @dataclass

@@ -287,7 +287,7 @@ def _median_s(runners: Sequence[Runner]) -> float:
 
 
 def _tries_s(runners: Sequence[Runner], least: int) -> list[float]:
-    """Return the seconds of each of `least` or more tries. A try calls all runners at once."""
+    """Return the times of `least` or more tries, in seconds. A try calls all runners at once."""
     took: list[float] = []
     end = time.perf_counter() + _TRIES_S
     while len(took) < least or time.perf_counter() < end:

@@ -77,7 +77,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # `close` may lock it again.
+        self._in_use = threading.RLock()  # `close` may lock it twice.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -133,7 +133,7 @@ class Background:
     def let_go(self) -> None:
         """Tell the compiling process to end, without waiting for its end.
 
-        If the session changes to a new artifact at this moment, wait until it has changed.
+        If the session is changing to a new artifact at this moment, wait until the change is done.
         """
         if os.getpid() != self._pid:
             return  # This is a forked child: its parent process ends the compiling process.
@@ -204,7 +204,7 @@ class Background:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
-            start_new_session=True,  # Ctrl-C in a terminal does not reach the new process.
+            start_new_session=True,  # The new process gets no Ctrl-C of this terminal.
         )
 
     def _note(self, state: CompileState) -> None:

@@ -147,7 +147,7 @@ class Binding:
             self._in_place.add(name)
         except (InputError, DeviceError):
             if name in self._in_place:
-                # From now on, a run must not write to the array that was bound before.
+                # The array that was bound to this output before must not be written to any more.
                 self._module.set_output_zero_copy(name)
                 self._in_place.discard(name)
             self._copied_out[name] = array

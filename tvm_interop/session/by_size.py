@@ -57,7 +57,7 @@ class BySize:
         )
 
     def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the size of each dimension with a range.
+        """Return the sizes that inputs have in the dimensions that have a range.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class BySize:
         return tuple({**least, **found}[name][0] for name in self._wide)
 
     def count(self, sizes: Sequence[int]) -> None:
-        """Count a run at the sizes `sizes`."""
+        """Count a run of inputs that have the sizes `sizes`."""
         self._counts.count(tuple(sizes), tuple(sizes))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -108,7 +108,7 @@ class BySize:
         return tuple(self._wide)
 
     def counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """Return the counts of runs for each combination of sizes."""
+        """Return how many runs there were at each combination of sizes."""
         return self._counts.counts()
 
     @property

@@ -164,7 +164,9 @@ class Order(NamedTuple):
 
     @contextlib.contextmanager
     def _refusal_kept(self) -> Iterator[None]:
-        """Store a CannotFillUpError, so that the next session raises it without compiling."""
+        """If the `with` block raises a CannotFillUpError, store it: the next session then raises it
+        at once.
+        """
         try:
             yield
         except CannotFillUpError as error:
@@ -207,7 +209,7 @@ def order_of(
 
 
 def _key(source: Source, kept: KeptArtifacts | None, options: Mapping[str, Any]) -> str:
-    """The key of an artifact of `source` in the store; "" without a store."""
+    """The key under which an artifact of `source` is stored; "" if there is no store."""
     return "" if kept is None else key_of(str(source.digest), _in_order(_counted(options)))
 
 

@@ -34,7 +34,7 @@ _REFUSED = ".refused.json"
 _KERNELS = ".kernels.json"
 """File name suffix for lists of the kernels that were chosen for a model, by its inputs' shapes."""
 _LOCK = ".compiling"
-"""The process that compiles in the background locks this file."""
+"""Name of the file that a process locks while it compiles in the background."""
 MAX_BYTES = 8 << 30
 """The largest total size of the stored artifacts, in bytes.
 
@@ -51,7 +51,7 @@ class KeptArtifacts:
     """
 
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> None:
-        """Remember the folder, which is created when the first artifact is stored."""
+        """Use the folder `folder`, which is created when the first artifact is stored."""
         self.folder = Path(folder)
         self._max_bytes = max_bytes
 
@@ -78,7 +78,7 @@ class KeptArtifacts:
         except ArtifactError as error:
             _LOG.warning("%s; the model is compiled again", error)
             return None
-        artifact.from_elsewhere = False  # This machine has compiled the artifact.
+        artifact.from_elsewhere = False  # Do not warn: this machine has compiled the artifact.
         with contextlib.suppress(OSError):
             os.utime(path)  # Mark the file as used, so that it is deleted last.
         return artifact

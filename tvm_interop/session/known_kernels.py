@@ -50,7 +50,7 @@ class KnownKernels:
     """The stored kernels of one model, compiled with the same options for several shapes."""
 
     def __init__(self, kept: KeptArtifacts, name: str, key: str) -> None:
-        """Remember the store and the keys under which the kernels are stored.
+        """Keep the arguments, which say where the kernels are stored.
 
         Parameters
         ----------
@@ -61,7 +61,8 @@ class KnownKernels:
         self._kept, self._name, self._key = kept, name, key
 
     def nearest(self, shapes: Shapes) -> KernelsForShapes | None:
-        """Return the kernels for the nearest shapes; None if all shapes are too far away.
+        """Return the kernels stored for the shapes nearest to `shapes`; None if all are too far
+        away.
 
         The distance of two shapes is the factor by which their numbers of elements differ. If a
         model has several inputs, the largest of their distances counts. If several stored shapes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Pool:
     """The instances of one artifact. A run takes an instance from `modules` and puts it back.
 
-    The module `first` counts the runs of all instances.
+    The member `first` is one of the instances, and it counts the runs of all of them.
     """
 
     def __init__(self, artifact: Artifact, instances: int) -> None:

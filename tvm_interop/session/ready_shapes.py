@@ -24,7 +24,7 @@ class ReadyShapes:
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        """Make the object. It has no instances yet.
+        """Make the object, without any instances yet.
 
         Parameters
         ----------

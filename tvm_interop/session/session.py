@@ -403,7 +403,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def _improve(self, order: Order) -> None:
         """Compile in the background. Later runs use the result."""
         assert self._background is not None
-        this = weakref.ref(self)  # A weak reference: compiling must not keep the session alive.
+        # A weak reference, so that a compilation in the background does not keep the session alive.
+        this = weakref.ref(self)
 
         def use(artifact: Artifact) -> None:
             session = this()
@@ -413,7 +414,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         self._background.start(order, use)
 
     def _replace(self, key: tuple[Any, ...], artifact: Artifact) -> None:
-        """Run `artifact` from now on for inputs of these shapes.
+        """Run `artifact` from now on for inputs of the shapes of `order`.
 
         Runs that have already begun use the old artifact to their end. The last of these runs frees
         the old artifact's memory.
@@ -444,7 +445,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             self.path = artifact.path
 
     def _current(self) -> tuple[Artifact, GraphModule] | None:
-        """The artifact that runs now, and one of its modules; None if the session was closed."""
+        """The artifact that the session runs now, and one of its modules; None after `close`."""
         pool = self._pool
         return None if pool is None else (pool.artifact, pool.first)
 

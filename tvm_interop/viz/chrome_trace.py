@@ -13,7 +13,7 @@ from ..plan.plan import Plan
 def chrome_trace(rows: Iterable[OpProfile], plan: Plan) -> str:
     """Write a Chrome trace with a row per stream, a slice per operator and an arrow per wait.
 
-    All times are in microseconds.
+    All times in the trace are in microseconds.
 
     Parameters
     ----------

@@ -100,7 +100,7 @@ def _needs_track(columns: list[int], source: int, target: int) -> bool:
 
 
 def _tracks(record: Record, columns: list[int]) -> dict[int, int]:
-    """For each operator that needs a track, the number of its track. The topmost track is 0."""
+    """Return the number of the track of each operator that needs one. The topmost track is 0."""
     furthest: dict[int, int] = {}
     for target, op in enumerate(record.operators):
         for source in op.reads:

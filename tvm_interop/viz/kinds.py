@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A kind of operator, with a pattern that its kernels' names match, and its colours."""
+    """A kind of operator, with its colours and a pattern that the names of its kernels match."""
 
     name: str
     pattern: str

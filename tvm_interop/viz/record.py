@@ -148,7 +148,7 @@ class Record:
         return by_device
 
     def stream_said(self, stream: int) -> str:
-        """The label of a stream."""
+        """Return the text with which pictures label a stream."""
         target = self._copies_to(stream)
         return f"stream {stream}" if target is None else f"to {target}"
 
@@ -221,7 +221,7 @@ def from_profile(
     plan: Plan | None = None,
     runs: int = 1,
 ) -> Record:
-    """Make the record of an artifact from a given profile.
+    """Make the record of an artifact's run from a given profile of this run.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def _makespan(profile: list[OpProfile]) -> float:
 
 
 def _memory(plan: Plan, operators: tuple[OperatorRecord, ...]) -> tuple[tuple[float, int], ...]:
-    """The bytes in use over time, as pairs (us, bytes).
+    """Return how many bytes are in use over time, as pairs (us, bytes).
 
     A tensor is in use from the start of the first operator that writes it to the end of the last
     operator that uses it.

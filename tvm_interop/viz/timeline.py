@@ -53,7 +53,7 @@ def scale_of(records: list[Record]) -> float:
 
 
 def labels(record: Record) -> Element:
-    """Draw the names of the rows."""
+    """Draw the names of the rows to the left of the time axis."""
     rows = _rows(record)
     root = canvas(MARGIN, rows.height)
     if rows.strip is not None:
@@ -152,7 +152,7 @@ def _draw_stages(
 ) -> None:
     """Shade the time of each stage on each stream.
 
-    If the stages run one after the other, also draw a row that shows them.
+    If the stages run one after the other, also draw a row that shows the stages.
     """
     spans: dict[tuple[int, int], tuple[float, float]] = {}
     for op in record.operators:

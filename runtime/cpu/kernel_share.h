@@ -56,7 +56,7 @@ class KernelShare {
   KernelShare& operator=(const KernelShare&) = delete;
 };
 
-// One share of a kernel.
+// A kernel whose run computes only one share of another kernel.
 class SharedKernel : public Kernel {
  public:
   SharedKernel(std::shared_ptr<Kernel> kernel, int index, int count)

@@ -65,7 +65,7 @@ void RunOnGuests(ThreadPool* guests, const Work& work, size_t threads) {
                   static_cast<int>(std::min<size_t>(threads, guests->num_threads())));
 }
 
-// Returns the kernel itself, or the share of it that the operator runs.
+// Returns the kernel that the operator runs: `kernel` itself, or one share of it.
 std::unique_ptr<Kernel> ShareOf(const PlannedOperator& op, std::unique_ptr<Kernel> kernel) {
   if (!op.is_share) return kernel;
   return std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(op.share),

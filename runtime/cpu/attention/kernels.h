@@ -34,7 +34,7 @@ struct Sizes {
   int64_t rows = 0;  // Queries whose scores are in scratch memory together, see `RowsAtOnce`.
 };
 
-// The kernels for one width of vectors.
+// The kernels of attention for one width of vectors.
 struct Kernels {
   int lanes;    // Numbers in a vector.
   int columns;  // Columns of a matrix product that are computed together.

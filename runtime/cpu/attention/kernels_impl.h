@@ -54,7 +54,7 @@ struct Computes {
     }
   }
 
-  // Packs the transposed matrix: its rows become the columns of blocks.
+  // Packs the transpose of a matrix: the rows of the matrix become the columns of the blocks.
   static void PackRows(const float* from, int64_t rows, int64_t columns, float* packed) {
     for (int64_t first = 0; first < rows; first += kColumns) {
       const int64_t there = Smaller(rows - first, kColumns), wide = Wide(there);

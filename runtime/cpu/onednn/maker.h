@@ -102,7 +102,7 @@ class Maker {
     return op_.is_cut(1) ? descs_.Strided(op_.shapes[1], type, Descs::Contiguous(GivenShape()))
                          : descs_.Plain(op_.shapes[1], type);
   }
-  // The shape of the larger tensor that the cut argument is a part of.
+  // The shape of the larger tensor out of which an argument is cut.
   Shape GivenShape() const;
   // Returns the argument, with its position in the larger tensor if it is cut.
   KernelArgument Argument(int arg) const;

@@ -32,8 +32,8 @@ struct StreamProgram {
   std::vector<int> stream_of;           // the stream of each operator
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
 
-  // For each operator, whether its own accesses may not overlap. If so, it is a fault if one of its
-  // writes overlaps another of its accesses.
+  // For each operator, whether its accesses are forbidden to overlap. If they are, a write of the
+  // operator that overlaps another of its accesses is a fault.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };

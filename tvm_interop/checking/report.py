@@ -59,9 +59,9 @@ class Report:
     ----------
     program: the program that was checked.
     faults: the faults; empty for a safe program. Two operators have at most one fault of each kind.
-        Faults are ordered by the later operator of the two. Of faults with the same later operator,
-        those about a tensor that both operators access come first. The others are ordered by the
-        earlier operator.
+        Faults are ordered by the later operator of the two. Among faults with the same later
+        operator, the faults about a tensor that both operators access come first. The rest are
+        ordered by the earlier operator.
     """
 
     program: StreamProgram

@@ -152,7 +152,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         PlanError
             A name is empty or not text, or two operators have the same name. Or a wait names an
             operator that does not exist, or a buffer's size is out of bounds. Or a range ends
-            before it begins, or lies outside its buffer. Or an access is a share of a write, and
+            before it begins, or lies outside its buffer. Or a write is one of several shares, and
             the index of the share is not below the number of shares, or there are more shares than
             operators.
         """

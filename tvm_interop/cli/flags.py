@@ -3,8 +3,8 @@
 Each set of options is a dataclass, and a verb takes the set as one parameter. Each field of the
 class is an option. The field's type says how the option is written, and the field's default is the
 option's default. `with_flags` turns the fields of a verb's sets into options. The sets pass the
-options on under the names that `CompileOptions` and `compile` use. A test checks that the sets and
-these two agree on names and defaults.
+options on under the names that `CompileOptions` and `compile` use. A test checks that the sets,
+`CompileOptions` and `compile` agree on names and defaults.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ class Background:
         """Compile in the background. Afterwards a thread of this object calls `use(artifact)`."""
         is_fork = os.getpid() != self._pid
         if is_fork:
-            # If another thread held the lock of the old condition at the time of the fork, nothing
-            # in this process ever releases it. So make a new condition.
+            # If another thread held the condition's lock at the time of the fork, nothing in this
+            # process ever releases this lock. So make a new condition.
             self._changed = threading.Condition()
         self._note(CompileState(order.shapes, "quick", _now(), "waiting"))
         if is_fork:

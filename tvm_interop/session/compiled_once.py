@@ -110,7 +110,7 @@ class Order(NamedTuple):
 
         Parameters
         ----------
-        how: the words with which the logger's message about the begin of the compilation ends.
+        how: the last words of the message that is logged when the compilation begins.
         more: further options for `compile`, beside `options`.
 
         Raises

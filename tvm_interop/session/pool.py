@@ -49,7 +49,7 @@ class Pool:
         """An estimate of the bytes that these instances share with instances for other sizes.
 
         All sizes share the weights and the memory for the tensors between operators. A kernel of a
-        library may copy its inputs and outputs into another layout. All kernels share one piece of
+        library may copy its inputs and outputs into another layout. All kernels share one block of
         memory for such copies, so only the largest copies of a single kernel count.
         """
         if not self._shares_memory:

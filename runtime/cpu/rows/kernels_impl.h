@@ -24,7 +24,7 @@ constexpr int kRowsAtOnce = 6;
 template <typename Vector>
 constexpr int kWide = Vector::kLanes == 16 ? 4 : 2;
 
-// Multiplies kRows rows by `wide` vectors, at most as many as `kWide` says.
+// Multiplies kRows rows by `wide` vectors of columns. `wide` is at most `kWide`.
 template <typename Vector, int kRows>
 void MultiplyRows(const float* left, int64_t stride, const float* right, int64_t wide,
                   int64_t terms, float* sums, int64_t right_stride, bool adds) {

@@ -204,8 +204,8 @@ def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) ->
 def _more_parts(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> Change | None:
     """Return the change that divides operators into more and smaller parts.
 
-    Smaller parts balance better over the cores. Return None if every divided operator already has
-    a speedup of at least `FILLS` times the number of cores.
+    The work of smaller parts is spread more evenly over the cores. Return None if every divided
+    operator already has a speedup of at least `FILLS` times the number of cores.
     """
     poor = [op for op in lost_us if len(wholes.parts_of(op)) > 1 and _fills_badly(wholes, op)]
     if not poor:
@@ -274,7 +274,7 @@ def _fills_badly(wholes: Wholes, op: int) -> bool:
 def _against(
     present: Compilation, changed: Compilation, per_run: int
 ) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield, for each round, the microseconds per sample of each of three instances.
+    """Run three instances in rounds, and yield each round's times in microseconds per sample.
 
     Two of the three instances run the present model, and one runs the changed model.
     """

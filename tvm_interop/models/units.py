@@ -92,7 +92,7 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
 
 
 class _Grouping:
-    """Finds for each node the other node whose unit it joins, if any."""
+    """Groups the nodes of a graph into units. A node may join the unit of another node."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._weights = {tensor.name: tensor for tensor in graph.initializer}

@@ -151,7 +151,7 @@ class Order(NamedTuple):
 
         name = self.source.name
         _LOG.warning(
-            "compiling `%s`%s quickly; it is compiled whole in the background", name, self.told
+            "compiling `%s`%s quickly; it is compiled in full in the background", name, self.told
         )
         began = time.monotonic()
         known = None if self._known is None else self._known.nearest(self.shapes)

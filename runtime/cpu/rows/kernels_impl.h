@@ -16,7 +16,8 @@ namespace tvm_interop {
 namespace rows {
 namespace {
 
-// The number of terms in a partial sum. This many rows of a group fit into the L2 cache of a core.
+// The number of terms in a partial sum. A group is some columns of the packed right matrix. This
+// many rows of a group fit into the L2 cache of a core.
 constexpr int64_t kTerms = 256;
 // The number of rows that are multiplied at once, by up to `kWide` vectors. It is chosen so that
 // the sums, the vectors and one more number fit into the registers.

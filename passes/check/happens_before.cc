@@ -91,7 +91,8 @@ void HappensBefore::Learn(int op, int source) {
 
 void HappensBefore::SetCircle(const std::vector<std::pair<int, size_t>>& path, int source) {
   // Each operator on the path waits for the next operator on the path, and the last one waits for
-  // `source`. So the part of the path from `source` on is the cycle. It is stored in reverse order.
+  // `source`. So the part of the path from `source` on is the cycle. The cycle is stored in reverse
+  // order.
   for (auto place = path.rbegin(); circle_.empty() || circle_.back() != source; ++place) {
     circle_.push_back(place->first);
   }

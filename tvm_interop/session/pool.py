@@ -31,7 +31,7 @@ class Pool:
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
-        if self._shares_memory:  # All sizes share memory, so opening all costs little.
+        if self._shares_memory:  # All sizes share memory, so it costs little to open all.
             for module in self.modules.queue:
                 module.open_all_sizes()
 

@@ -110,8 +110,9 @@ for clients in numbers:
         curves[name].append((requests / runs, waited / requests, ran / requests))
 
 # %%
-# Any Triton client can read these statistics. With more clients, requests wait longer. If the
-# policy joins requests, then with more clients it also joins more requests of ``heads`` in a run.
+# Any Triton client can read the server's statistics. With more clients, requests wait longer. If
+# the policy joins requests, then with more clients it also joins more requests of ``heads`` in a
+# run.
 
 print(f"{'clients':>8} {'model':>11} {'requests a run':>15} {'waited ms':>10} {'run ms':>8}")
 for i, clients in enumerate(numbers):

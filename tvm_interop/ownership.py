@@ -1,8 +1,8 @@
 """Checks that a file belongs to the user or to root, and that nobody else can change it.
 
-The package reads machine code and latencies only from files that pass these checks. A user who can
-write to a file, or to a folder above the file, can change the file's contents. So a file is not
-used if another user owns it or may write to it. ssh has the same rule for its keys.
+The package reads machine code and latencies only from files that pass the checks of this module. A
+user who can write to a file, or to a folder above the file, can change the file's contents. So a
+file is not used if another user owns it or may write to it. ssh has the same rule for its keys.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def make_own_folder(path: str | os.PathLike[str]) -> None:
     folder = Path(path)
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
-        place.mkdir(mode=0o700, exist_ok=True)  # No umask adds permissions to these.
+        place.mkdir(mode=0o700, exist_ok=True)  # A umask cannot add permissions.
     folder.mkdir(exist_ok=True)  # If `path` is a file, this raises an OSError.
 
 

@@ -89,7 +89,7 @@ check = Check()
 def _text_of(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: no path is such a text.
+    except (OSError, ValueError) as error:  # ValueError: such as a null byte in the path.
         raise PlanError(f"the program {str(path)!r} cannot be read: {error}") from error
 
 

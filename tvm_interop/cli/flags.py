@@ -29,7 +29,7 @@ class Flags:
 class DeviceFlags(Flags):
     """The device to compile for, and how many of its streams and threads to use.
 
-    Every verb that compiles a model takes these options.
+    Every verb that compiles a model takes the options of this class.
     """
 
     target: options.Target = "llvm"
@@ -152,8 +152,9 @@ class CompileFlags(KernelFlags):
 def with_flags(verb: _F) -> _F:
     """Turn each field of a verb's `Flags` parameters into an option of its own.
 
-    Return a function that has these fields as parameters. When it is called, the function builds
-    the `Flags` objects from the values of the fields and calls the verb with these objects.
+    Return a function that has the fields of the `Flags` classes as parameters. When it is called,
+    the function builds the `Flags` objects from the values of the fields and calls the verb with
+    these objects.
     """
     hints = get_type_hints(verb, include_extras=True)
     parameters: list[inspect.Parameter] = []

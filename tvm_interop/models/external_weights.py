@@ -84,7 +84,7 @@ def _with_outside(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        # `load_external_data_for_model` skips a tensor with this mark.
+        # `load_external_data_for_model` skips a tensor whose location is `DEFAULT`.
         tensor.data_location = TensorProto.DEFAULT
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))

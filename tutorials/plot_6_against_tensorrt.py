@@ -116,7 +116,7 @@ for round_ in range(ROUNDS + 3):
     for name in rng.permutation(list(contestants)):
         began = time.perf_counter()
         contestants[str(name)]()
-        if round_ >= 3:  # The first rounds warm up.
+        if round_ >= 3:  # The first rounds only warm up.
             times_ms[str(name)].append((time.perf_counter() - began) * 1e3)
 for name, times in times_ms.items():
     median, base = np.median(times), np.median(times_ms["ours"])

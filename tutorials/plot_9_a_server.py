@@ -51,7 +51,7 @@ for name in artifacts:
 
 
 def request(name: str, seed: int) -> list:
-    """Random inputs for one row, or one image."""
+    """Make random inputs for one request: one row, or one image."""
     draw = np.random.default_rng(seed)
     inputs = []
     for key, shape in artifacts[name].input_shapes[0].items():
@@ -62,7 +62,7 @@ def request(name: str, seed: int) -> list:
 
 
 def direct(name: str, seed: int) -> np.ndarray:
-    """The first output for the same inputs, computed without the server."""
+    """Compute the model's first output for the same inputs without the server."""
     draw = np.random.default_rng(seed)
     module = tvm_interop.GraphModule(artifacts[name])
     shapes = artifacts[name].input_shapes[0]
@@ -110,8 +110,9 @@ for clients in numbers:
         curves[name].append((requests / runs, waited / requests, ran / requests))
 
 # %%
-# Any Triton client can read these statistics. With more clients, requests wait longer. If the
-# policy joins requests, those of ``heads`` also run together more often.
+# Any Triton client can read the server's statistics. With more clients, requests wait longer. If
+# the policy joins requests, then with more clients it also joins more requests of ``heads`` in a
+# run.
 
 print(f"{'clients':>8} {'model':>11} {'requests a run':>15} {'waited ms':>10} {'run ms':>8}")
 for i, clients in enumerate(numbers):

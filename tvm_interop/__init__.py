@@ -14,9 +14,9 @@ import os as _os
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-# By default TVM binds every thread that calls a kernel to the same core, so streams would take
-# turns. With TVM_BIND_THREADS=0, TVM binds no thread. TVM reads this variable only when the first
-# kernel runs.
+# By default TVM binds every thread that calls a kernel to the same core, so the streams could not
+# run side by side. With TVM_BIND_THREADS=0, TVM binds no thread. TVM reads this variable only when
+# the first kernel runs.
 _os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 from . import _pass_hook

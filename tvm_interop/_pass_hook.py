@@ -24,7 +24,7 @@ _PASS = "InterOpSchedule"
 
 
 def install() -> None:
-    """Add the pass to TVM's module at once if it is imported, otherwise when it is imported."""
+    """Add the pass to TVM's module: at once if TVM is imported, otherwise when TVM is imported."""
     if _MODULE in sys.modules:
         _hang(sys.modules[_MODULE])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -32,7 +32,7 @@ def install() -> None:
 
 
 def _hang(module: ModuleType) -> None:
-    """Add the pass to `module`. The pass is imported when a user first asks for it."""
+    """Let `module` import the pass when a user first reads the attribute with the pass's name."""
 
     def find(name: str) -> Any:
         if name != _PASS:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 _DEFINITION = re.compile(r'\bir\.Op\(span=None, .*?name="([^"]+)".*?support_level=\d+\)')
-"""How TVM writes the definition of an operator in messages."""
+"""Matches the definition of an operator, as TVM writes it in error messages."""
 
 
 class TVMInteropError(Exception):

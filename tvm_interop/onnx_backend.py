@@ -6,8 +6,8 @@
     [[0.0, 0.0, 2.0]]
 
 The backend runs operators one after the other, and uses only the kernels that TVM generates. It
-measures no kernels, so that a model compiles as fast as possible. Use `tvm_interop.compile` for a
-model that runs fast.
+measures no kernels, so that compiling a model takes as little time as possible. Use
+`tvm_interop.compile` for a model that runs fast.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
 
 
 class TVMInteropBackend(onnx.backend.base.Backend):  # type: ignore[misc]
-    """Compiles a model for this computer's CPU."""
+    """The backend that ONNX's interface asks for. It compiles models for this computer's CPU."""
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:

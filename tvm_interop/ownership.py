@@ -1,8 +1,8 @@
 """Checks that a file belongs to the user or to root, and that nobody else can change it.
 
-The package reads machine code and latencies only from files that pass these checks. A user who can
-write to a file, or to a folder above the file, can change the file's contents. So a file is not
-used if another user owns it or may write to it. ssh has the same rule for its keys.
+The package reads machine code and latencies only from files that pass the checks of this module. A
+user who can write to a file, or to a folder above the file, can change the file's contents. So a
+file is not used if another user owns it or may write to it. ssh has the same rule for its keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ even if other users may write to the folders.
 
 
 def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
-    """Say why another user may be able to change `path`; return None if no other user can.
+    """Say why another user may be able to change the file `path`; return None if no other user can.
 
     The function checks the file or folder `path` and each folder above it, and follows links. Each
     file and folder must belong to the user or to root, and no other user may write to it. A missing
@@ -77,8 +77,8 @@ def make_own_folder(path: str | os.PathLike[str]) -> None:
     folder = Path(path)
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
-        place.mkdir(mode=0o700, exist_ok=True)  # The umask cannot add permissions.
-    folder.mkdir(exist_ok=True)  # Raises an OSError if a file exists at `path`.
+        place.mkdir(mode=0o700, exist_ok=True)  # A umask cannot add permissions.
+    folder.mkdir(exist_ok=True)  # If `path` is a file, this raises an OSError.
 
 
 def _is_own_group(gid: int) -> bool:

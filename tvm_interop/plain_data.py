@@ -22,7 +22,7 @@ def is_finite(value: object) -> TypeGuard[float]:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # A float cannot hold an int such as 10**400.
+    except OverflowError:  # An int such as 10**400 is too large for a float.
         return False
 
 

@@ -12,8 +12,8 @@ from .errors import DeviceError
 def python_command(module: str) -> list[str]:
     """Return the command that runs the function `main` of a module in a new process.
 
-    The new process finds the same modules as this one. It does not import this program's own main
-    module, so it can be started from any program.
+    The new process finds the same modules as this one. Unlike a process that `multiprocessing`
+    starts, it does not import the main module of this program, so any program can start it.
 
     Raises
     ------

@@ -22,14 +22,14 @@ LOCK = ".lock"
 _own: set[Path] = set()
 """The folders of this process."""
 _NEW_S = 60.0
-"""Age in seconds below which folders are not removed, because their process may not have locked
-them yet.
+"""A temporary folder younger than this many seconds is not removed, because its process may not
+have locked it yet.
 """
 
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Make a temporary folder that only the user can read, and remove it at the end.
+    """Make a temporary folder that only the user can read; remove it when the `with` block ends.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def remove_own_folders() -> None:
 
 @functools.cache
 def _remove_those_of_the_dead(parent: str) -> None:
-    """Remove the folders in `parent` whose processes have ended. Runs once per process."""
+    """Remove the temporary folders in `parent` whose processes have ended, once per process."""
     with contextlib.suppress(OSError):
         for folder in Path(parent).glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TVMInteropError as error:
         print(f"tvmc: error: {error}", file=sys.stderr)
         return 2
-    except SystemExit as exit:  # argparse raises SystemExit after it has printed help or an error.
+    except SystemExit as exit:  # argparse has printed help or an error, and raises SystemExit.
         return exit.code if isinstance(exit.code, int) else 2
     return run_app(translated)
 

@@ -9,8 +9,8 @@ namespace {
 
 enum State : char { kNew, kOpen, kDone };
 
-// The largest size that the happens-before relation may have: 256 MiB, given as the number of
-// 32-bit words in all rows of `known_`.
+// The largest size that the happens-before relation may have: 256 MiB. The size is counted in
+// 32-bit words, over all rows of `known_` together.
 constexpr size_t kMostWords = size_t{1} << 26;
 
 }  // namespace
@@ -51,8 +51,8 @@ HappensBefore::HappensBefore(const std::vector<int>& stream_of,
 void HappensBefore::Search() {
   known_.resize(sources_.size() * width_);
   std::vector<State> state(sources_.size(), kNew);
-  // The operators on the current path of the search. The sources of an operator are the operators
-  // that it waits for. The second number says how many of them are done.
+  // The operators on the current path of the search. Each comes with a count: how many of its
+  // sources (the operators that it waits for) are done.
   std::vector<std::pair<int, size_t>> path;
   for (size_t start = 0; start < sources_.size(); ++start) {
     if (state[start] == kNew) path.emplace_back(start, 0);
@@ -90,8 +90,9 @@ void HappensBefore::Learn(int op, int source) {
 }
 
 void HappensBefore::SetCircle(const std::vector<std::pair<int, size_t>>& path, int source) {
-  // Each operator on the path waits for the next operator on the path. So the end of the path, from
-  // `source` on, is the cycle. It is stored in reverse order.
+  // Each operator on the path waits for the next operator on the path, and the last one waits for
+  // `source`. So the part of the path from `source` on is the cycle. The cycle is stored in reverse
+  // order.
   for (auto place = path.rbegin(); circle_.empty() || circle_.back() != source; ++place) {
     circle_.push_back(place->first);
   }

@@ -27,7 +27,7 @@ class HappensBefore {
   // Operators that wait for each other in a circle, starting with the operator of the lowest
   // number. Empty if there is no cycle.
   const std::vector<int>& circle() const { return circle_; }
-  // A topological order of all operators. Incomplete if there is a cycle.
+  // A topological order of all operators. If there is a cycle, some operators are missing from it.
   const std::vector<int>& order() const { return order_; }
 
  private:
@@ -43,7 +43,8 @@ class HappensBefore {
   bool has_counts_;
   size_t width_;  // the number of 32-bit words in each row of `known_`
 
-  // A row for each operator. A row holds a count for each stream, or a bit for each operator.
+  // The relation, with a row for each operator. A row holds a count for each stream, or a bit for
+  // each operator.
   std::vector<uint32_t> known_;
   std::vector<int> order_;
   std::vector<int> circle_;

@@ -36,7 +36,8 @@ void CheckNumbers(const StreamProgram& program) {
   }
 }
 
-// The largest number of steps for comparing pairs of accesses. Real programs need fewer.
+// The comparison of pairs of accesses ends after this number of steps. Programs of real models need
+// fewer steps.
 constexpr size_t kMostSteps = size_t{1} << 27;
 
 using Range = std::pair<int64_t, int64_t>;

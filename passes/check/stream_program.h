@@ -32,8 +32,8 @@ struct StreamProgram {
   std::vector<int> stream_of;           // the stream of each operator
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
 
-  // For each operator, whether its own accesses may not overlap. If so, it is a fault if one of its
-  // writes overlaps another of its accesses.
+  // For each operator, whether its accesses are forbidden to overlap. If they are, a write of the
+  // operator that overlaps another of its accesses is a fault.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };
@@ -48,8 +48,8 @@ struct Fault {
   Kind kind;
   size_t first;  // indices into `accesses`
   size_t second;
-  // The bytes that both accesses touch. If the fault is `kOverwritten`, only those of them whose
-  // values are lost before they are read.
+  // The bytes that both accesses touch. For a fault of the kind `kOverwritten`, only the bytes
+  // whose values are overwritten before they are read.
   int64_t begin;
   int64_t end;
 };

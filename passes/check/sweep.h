@@ -9,9 +9,9 @@ namespace tvm_interop::check {
 // Tries to show that the program is safe, without comparing every two operators.
 //
 // The sweep walks through the operators in a topological order. For each range of bytes, it keeps
-// the last writer and the operators that have read the range after this write. The next writer must
-// come after all of these operators. They came after every operator that touched the range earlier,
-// so the next writer does so too.
+// the last writer and the operators that have read the range after this write. The next writer of
+// the range must come after all of these operators. These operators came after every earlier
+// operator that touched the range. So the next writer comes after the earlier operators too.
 //
 // If the result is true, the program is safe. If the result is false, the program may be safe or
 // unsafe. A safe program gives false in two cases. First, several operators write a range in

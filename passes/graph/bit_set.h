@@ -54,8 +54,8 @@ class BasicBitSet {
     for (uint64_t word : words_) count += __builtin_popcountll(word);
     return count;
   }
-  // Whether the two sets have more than `limit` common members among the numbers from `first` on.
-  // Stops counting as soon as the answer is known.
+  // Whether the two sets have more than `limit` common members that are at least `first`. Stops
+  // counting as soon as the answer is known.
   bool HasMoreInCommon(const BasicBitSet& other, int limit, int first) const {
     int count = __builtin_popcountll(words_[Word(first)] & other.words_[Word(first)] &
                                      (~uint64_t{0} << (static_cast<size_t>(first) % 64)));

@@ -44,7 +44,7 @@ struct Note {
 // below a given limit.
 class Annealed {
  public:
-  // Stands for the makespan of a schedule that is known to be too slow.
+  // The value that functions return in place of a makespan once a schedule is known to be too slow.
   static constexpr double kTooLate = std::numeric_limits<double>::infinity();
 
   Annealed(const GpuCosts& costs, const GpuStages& initial, const StagePrices& prices, int window,

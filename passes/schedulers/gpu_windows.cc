@@ -253,8 +253,8 @@ class Sequence {
       stage_of_[member.ranks.front()] = s;
       s = member.behind;
     }
-    // The merged stage is divided again, so the stage behind it now follows the last of the divided
-    // stages.
+    // The merge is undone, so the stage that followed the merged stage now follows the last of the
+    // restored stages.
     if (s >= 0) stages_[s].before = stage_of_[members.back().ranks.front()];
     Replace(region.first, region.new_order, region.old_order);
   }

@@ -46,12 +46,12 @@ class PartSearch;
 // their latencies can be asked for in one batch. The latency of a stage is called its price here.
 // `Solve` then finds the cheapest schedule: the schedule with the lowest sum of prices.
 //
-// Each block may use an equal share of `max_transitions`. The blocks that need the fewest
-// transitions come first. Transitions that a block does not use are left to the blocks after it. A
-// block that needs more than its share is left out or cut in two. Its parts are cut again if need
-// be, and each part is searched separately. This bounds the memory, but the schedule is then only
-// optimal between the cuts. A part of one operator is never cut: its one transition is kept even if
-// it exceeds the limit.
+// A transition is a state and one of its endings. Each block may use an equal share of the limit
+// `max_transitions`. The blocks that need the fewest transitions come first. Transitions that a
+// block does not use are left to the blocks after it. A block that needs more than its share is
+// left out or cut in two. Its parts are cut again if need be, and each part is searched separately.
+// This bounds the memory, but the schedule is then only optimal between the cuts. A part of one
+// operator is never cut: its one transition is kept even if it exceeds the limit.
 //
 // A cut separates operators that can start early from operators that can start late. It is near the
 // middle of the block, at a position where operators after the cut read few operators before it.

@@ -73,7 +73,7 @@ Schedule ListSchedule(const OpGraph& graph, const std::vector<double>& op_us, in
 // waited longest.
 class PriorityWaitList {
  public:
-  // `priority` must outlive the list.
+  // `priority` holds the priority of each operator, and must outlive the list.
   explicit PriorityWaitList(const std::vector<double>& priority) : priority_(priority) {}
 
   bool empty() const { return heap_.empty(); }

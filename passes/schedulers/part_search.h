@@ -34,11 +34,11 @@ struct CheapestWays {
 // stages.
 class PartSearch {
  public:
-  // A search of `ops`, which must be in topological order and include every operator on a path
-  // between two of them.
+  // Makes a search of `ops`, which must be in topological order and include every operator on a
+  // path between two of them.
   static std::unique_ptr<PartSearch> Make(const OpGraph& graph, std::vector<int> ops,
                                           const EndingLimits& limits);
-  // A part that runs all its operators in one stage, whatever its size.
+  // Makes a part that runs all its operators in one stage, whatever its size.
   static std::unique_ptr<PartSearch> MakeFixed(const OpGraph& graph, std::vector<int> ops);
   virtual ~PartSearch() = default;
 
@@ -48,7 +48,7 @@ class PartSearch {
   // true.
   virtual bool Enumerate(int64_t max_transitions, const std::function<bool()>& is_over,
                          StageBatch* stages) = 0;
-  // Sets the index of the part's first stage in the batch that holds the stages of all parts.
+  // Tells this part the index of its first stage in the batch that holds the stages of all parts.
   virtual void SetFirstStage(size_t first_stage) = 0;
   // The number of transitions that the part holds.
   virtual size_t num_transitions() const = 0;

@@ -18,7 +18,7 @@ struct StageBatch {
   std::vector<std::vector<int>> GroupsOf(size_t stage) const;
   // Appends all stages of another batch.
   void Append(const StageBatch& other);
-  // A batch of the stages with the indices `stages`, in the order given.
+  // Returns a batch of the stages with the indices `stages`, in the order of this list.
   StageBatch Select(const std::vector<size_t>& stages) const;
 };
 

@@ -24,7 +24,7 @@ struct Arrival {
   }
 };
 
-// The requests that wait for one block.
+// The requests that wait for one block of a model.
 struct Buffer {
   struct Item {
     int request;
@@ -34,7 +34,7 @@ struct Buffer {
   double room_since_us = 0;
 };
 
-// A combined block that runs.
+// The combined block that is running now.
 struct Flight {
   double began_us;
   AloneRun alone;
@@ -261,9 +261,8 @@ class CombinedServing::State {
   }
 
   bool IsBetter(int program, int than) const {
-    // Compares two programs by the share of their blocks that have input. Instead of the quotients,
-    // it compares the products of each count with the other program's number of parts. So the
-    // comparison is exact.
+    // Compares two programs by the share of their blocks that have input. Each block is a part of
+    // its program. To compare a / b with c / d exactly, this function compares a * d with c * b.
     const int64_t share =
         static_cast<int64_t>(has_input_[program].blocks) * combination_.programs[than]->num_parts();
     const int64_t other =

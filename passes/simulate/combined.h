@@ -41,7 +41,8 @@ struct Combination {
   int buffer;  // the most requests that the buffer in front of a block holds
 };
 
-// One request. A time is NaN if the event did not happen before the end of the simulation.
+// One request, and the times of its events. A time is NaN if the event did not happen before the
+// end of the simulation.
 struct ServedRequest {
   int model;
   double arrived_us;

@@ -7,7 +7,7 @@
 
 namespace tvm_interop {
 
-// A unit of execution: one operator of a stream, or one stage.
+// A launch is a unit of execution: one operator of a stream, or one stage on a GPU.
 struct Launch {
   std::vector<int> ops;
   int lane;  // the operator's stream or the stage's GPU; a lane runs one launch at a time

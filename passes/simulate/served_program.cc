@@ -60,8 +60,8 @@ const ServedProgram::Variant& ServedProgram::Of(uint64_t present) const {
 ServedProgram::Variant ServedProgram::Make(uint64_t present) const {
   Variant variant;
   variant.has_barriers = has_barriers_;
-  // For each operator of the program, its number in the variant (the operators of the chosen
-  // parts), or -1 if the variant does not contain it.
+  // The variant has the operators of the chosen parts of the program. For each operator of the
+  // program, this is its number in the variant, or -1 if it is not in the variant.
   std::vector<int> place(ops_.size(), -1);
   int segment = -1;
   for (int op : launch_order_) {

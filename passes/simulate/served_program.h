@@ -11,7 +11,7 @@
 
 namespace tvm_interop {
 
-// A device that serves requests, and the delays that the host adds.
+// A simulated device that serves requests, and the delays that its host adds to a run.
 struct ServingDevice {
   DeviceLimits limits;
   double wait_us = 0;     // how long a wait delays the stream that waits
@@ -43,7 +43,8 @@ struct AloneRun {
 // operators it reads. A segment starts when all operators of the segment before it have ended.
 class ServedProgram {
  public:
-  // The operators that run if only some of the parts run, renumbered in launch order.
+  // A variant of the program: the operators that run if only some of the parts run, renumbered in
+  // launch order.
   struct Variant {
     struct Op {
       double work_us, cores, memory_share;
@@ -86,7 +87,7 @@ class ServedProgram {
   std::vector<ServedOp> ops_;
   std::vector<std::vector<int>> predecessors_;  // the predecessors of each operator in the graph
   std::vector<std::vector<int>> streams_;
-  // Operators by segment, and in topological order within a segment.
+  // All operators, sorted by segment, and in topological order within a segment.
   std::vector<int> launch_order_;
   bool has_barriers_;
   int num_parts_ = 1;

@@ -43,7 +43,8 @@ class SharedDevice {
   // Returns the time that this took, in microseconds. Appends the tags of the operators that ended,
   // in the order of their start.
   double Advance(double most_us, std::vector<int64_t>* ended);
-  // min(1, cores asked for / `cores`), integrated over time, in microseconds.
+  // The share of `cores` that the running operators ask for, at most 1, integrated over time, in
+  // microseconds.
   double busy_us() const { return busy_us_; }
 
  private:

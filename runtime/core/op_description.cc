@@ -7,7 +7,7 @@
 namespace tvm_interop {
 namespace {
 
-// Writes the fields that it visits into a stream of text.
+// A visitor of fields that writes each field into a stream of text.
 class Written : public Fields {
  public:
   explicit Written(std::ostream* text) : text_(*text) {}

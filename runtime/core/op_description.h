@@ -55,7 +55,7 @@ class OpDescription {
   bool is_cut(size_t argument) const {
     return !cut.empty() && cut[0] == static_cast<int64_t>(argument);
   }
-  // Whether all tensors are float32, and factors are not rounded before they are multiplied.
+  // Whether all tensors are float32, and numbers are not rounded before they are multiplied.
   bool is_float32() const {
     bool is = dtype == DataType::kFloat32;
     for (DataType type : stored) is = is && type == DataType::kFloat32;

@@ -75,9 +75,9 @@ bool Affinity::HasChoice() {
   if (witness_ != 0 && Get(witness_, &witness) && !CPU_EQUAL(&witness, &seen_)) {
     allowed_ = seen_ = witness;
     // This object may have narrowed its thread just after the user set a mask on all threads. The
-    // narrow mask then replaced the user's mask, so set the user's mask again. The witness has it
-    // already: `taskset -ap` changes the witness first, because the witness is older than the
-    // narrowed threads.
+    // narrow mask then replaced the user's mask, so set the user's mask again. The mask of the
+    // witness is the user's mask already: `taskset -ap` changes the witness first, because the
+    // witness is older than the narrowed threads.
     if (!CPU_EQUAL(&now, &allowed_)) Set(allowed_);
   }
   return CPU_COUNT(&allowed_) > 1;

@@ -18,7 +18,8 @@ class FencedMemory {
   // Allocates the memory and sets all bytes of the tensor to `fill`. Throws std::runtime_error if
   // the system cannot provide the memory.
   FencedMemory(size_t nbytes, size_t alignment, Place place, uint8_t fill);
-  // Does the same, but copies the bytes of the tensor from `contents`.
+  // Allocates the memory and copies the bytes of the tensor from `contents`. Throws
+  // std::runtime_error if the system cannot provide the memory.
   FencedMemory(const void* contents, size_t nbytes, size_t alignment, Place place);
   ~FencedMemory();
   FencedMemory(const FencedMemory&) = delete;

@@ -15,7 +15,7 @@ namespace tvm_interop {
 // threads have the caller's mode.
 class FloatMode {
  public:
-  // Returns the mode of the calling thread.
+  // Returns the floating-point mode of the calling thread.
   static FloatMode OfThisThread() {
     FloatMode mode;
 #if defined(__x86_64__)
@@ -26,7 +26,7 @@ class FloatMode {
     return mode;
   }
 
-  // Gives the calling thread this mode.
+  // Sets the floating-point mode of the calling thread to this mode.
   void Apply() const {
     if (OfThisThread().bits_ == bits_) return;
 #if defined(__x86_64__)

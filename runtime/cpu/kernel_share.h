@@ -12,8 +12,8 @@ namespace tvm_interop {
 
 // Runs a kernel as several operators, each of which computes one share of the result.
 //
-// This works for TVM's kernels, whose parallel loops are divided into shares, and for library
-// kernels that ask for `KernelShare::Current`.
+// TVM's kernels can run in shares, because their parallel loops are divided into shares. A
+// library's kernel can run in shares if it asks for `KernelShare::Current`.
 //
 // A TVM kernel library has a function pointer named `__TVMBackendParallelLaunch`, which is part of
 // TVM's C interface for compiled code. A kernel calls this function with a loop body and a number
@@ -56,7 +56,7 @@ class KernelShare {
   KernelShare& operator=(const KernelShare&) = delete;
 };
 
-// One share of a kernel.
+// A kernel whose run computes only one share of another kernel.
 class SharedKernel : public Kernel {
  public:
   SharedKernel(std::shared_ptr<Kernel> kernel, int index, int count)

@@ -45,7 +45,7 @@ size_t SizeAt(int index) {
   return (kSmallest / kSteps * (kSteps + index % kSteps)) << (index / kSteps);
 }
 
-// Returns the first index whose size is at least `nbytes`.
+// Returns the index of the smallest size (see `SizeAt`) that is at least `nbytes`.
 int IndexOf(size_t nbytes) {
   int index = 0;
   while (index < kSizes - 1 && SizeAt(index) < nbytes) ++index;

@@ -18,8 +18,7 @@ constexpr const char* kOverride = "TVM_INTEROP_CUDART_LIBRARY";
 constexpr const char* kRuntime = "libcudart.so.13";
 constexpr const char* kDriver = "libcuda.so.1";
 
-// The failures of which CUDA's headers say that after them "the process must be terminated and
-// relaunched".
+// The failures after which, as CUDA's headers say, "the process must be terminated and relaunched".
 constexpr int kLastingFailures[] = {226, 700, 702, 710, 714, 715, 716,
                                     717, 718, 719, 721, 810, 911};
 

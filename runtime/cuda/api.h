@@ -23,8 +23,8 @@ using Function = struct FunctionObject*;
 enum Status : int { kSuccess = 0, kInitializationError = 3, kPeerAccessAlreadyEnabled = 704 };
 enum StreamFlags : unsigned { kNonBlocking = 1 };
 enum EventFlags : unsigned { kWithTiming = 0, kWithoutTiming = 2 };
-// In a capture, `kExternal` makes the record a node of the graph, so that each run of the graph
-// records the event.
+// If an event is recorded during a capture, `kExternal` makes the record a node of the graph, so
+// that each run of the graph records the event.
 enum RecordFlags : unsigned { kNow = 0, kExternal = 1 };
 // In the mode `kThreadLocal`, calls of CUDA by other threads do not break the capture. For example,
 // PyTorch may call `cudaMalloc` in another thread.

@@ -16,7 +16,7 @@
 
 namespace tvm_interop {
 
-// One operator with its arguments bound.
+// One operator whose kernel and arguments are fixed.
 class CudaKernel {
  public:
   virtual ~CudaKernel() = default;
@@ -34,7 +34,8 @@ struct CudaPlannedOp {
   std::string name;
   CudaKernel* kernel = nullptr;  // The caller owns the kernel, which must outlive the executor.
   int stream = 0;                // A stream of the pool, on the operator's device.
-  // The operators on other streams that must end first, as indices of earlier operators.
+  // The operators on other streams that must end before this operator starts, as indices of earlier
+  // operators.
   std::vector<int> waits;
 };
 

@@ -34,7 +34,8 @@ class CudaStreamResources {
   // workspace as long as a captured graph may contain its address.
   std::shared_ptr<CudaWorkspace> Reserve(size_t nbytes);
 
-  // Lets `Workspace` return the memory of this workspace. The caller keeps the workspace alive.
+  // From now on, `Workspace` returns the memory of this workspace. The caller keeps the workspace
+  // alive.
   void Use(const CudaWorkspace* workspace) { used_ = workspace; }
 
   // Returns at least `nbytes` bytes of the GPU's memory, for the next work on the stream. Throws

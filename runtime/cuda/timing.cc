@@ -26,7 +26,7 @@ float Median(std::vector<float> numbers) {
   return *middle;
 }
 
-// Takes the time of work on a stream.
+// Measures how long the GPU takes for work on a stream.
 class Stopwatch {
  public:
   explicit Stopwatch(const CudaStream& stream)
@@ -34,7 +34,7 @@ class Stopwatch {
         began_(TimingEvent(stream.device)),
         ended_(TimingEvent(stream.device)) {}
 
-  // The milliseconds on the GPU of the work that `issue` puts on the stream.
+  // Returns how many milliseconds the GPU takes for the work that `issue` puts on the stream.
   template <typename Issue>
   float TimeMs(Issue&& issue) const {
     const cuda::Api& api = cuda::Api::Get();
@@ -102,7 +102,7 @@ cuda::OwnedGraphExec GraphOf(const CudaStream& stream, const std::function<void(
   return InstantiateGraph(graph.get(), false, stream.handle);
 }
 
-// Runs each alternative once, so that its code is loaded, and once more to take the time.
+// Runs each alternative once, so that its code is loaded, and once more to measure its time.
 std::vector<Launched> Launch(size_t number, const CudaStream& stream, const Stopwatch& watch,
                              const std::function<void(size_t)>& launch, Trials* trials) {
   std::vector<Launched> launched;

@@ -15,7 +15,7 @@ namespace tvm_interop {
 // Makes an event that records the time, for measurements.
 cuda::OwnedEvent TimingEvent(int device);
 
-// The fastest of several alternatives.
+// The fastest of several alternative ways to compute the same result.
 struct Fastest {
   size_t index = 0;
   // For each alternative that could not be launched, its index and the reason.

@@ -36,7 +36,8 @@ namespace ffi = tvm::ffi;
 namespace refl = tvm::ffi::reflection;
 
 // A packed function and its arguments. The arguments are addresses of tensor headers that the
-// executor owns. So if an input moves to another address, only its header changes, and no call.
+// executor owns. So if an input moves to another address, only its header changes, and the calls
+// stay as they are.
 class PackedKernel : public Kernel {
  public:
   PackedKernel(ffi::Function function, std::vector<DLTensor*> args)

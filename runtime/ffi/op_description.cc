@@ -14,7 +14,7 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// Reads the fields that it visits from the map of a `Description`.
+// A visitor of fields that reads each field from the map of a `Description`.
 class Read : public Fields {
  public:
   explicit Read(const Description& from) : from_(from) {}

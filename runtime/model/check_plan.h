@@ -27,7 +27,7 @@ struct Span {
 Span SpanOf(const Plan& plan, int64_t value);
 
 // The two parts of `CheckPlan`. Call `CheckBounds` first: it makes sure that indices and numbers
-// are valid, as the second function needs.
+// are valid, which `CheckOrder` relies on.
 void CheckBounds(const Plan& plan);
 void CheckOrder(const Plan& plan);
 // Checks the operators of kernel libraries. A part of `CheckBounds`.

@@ -20,7 +20,7 @@ void CheckCounted(const Manifest& manifest, const std::vector<const Plan*>& plan
 size_t NumModelOutputs(const std::vector<CountedOutput>& counted, const Plan& plan);
 
 // Returns an address for each output of the plan: first the addresses that the caller gave for the
-// model's outputs, then null for each size. `outputs` may be null.
+// model's outputs, then null for each output that holds a size. `outputs` may be null.
 std::vector<void*> AddressesOfAll(const std::vector<CountedOutput>& counted, const Plan& plan,
                                   void* const* outputs);
 

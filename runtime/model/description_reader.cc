@@ -46,7 +46,7 @@ Value Choice(const JsonValue& value, const std::map<std::string, Value>& choices
   return found->second;
 }
 
-// Returns an integer. If `is_used`, the integer must be within bounds.
+// Returns the integer in a field. If `is_used`, the integer must be within bounds.
 int64_t BoundedInt(const JsonValue& value, bool is_used, int64_t least = 0) {
   const int64_t number = value.Int();
   if (!is_used) return number;
@@ -65,7 +65,7 @@ float BoundedFloat(const JsonValue& value, bool is_used) {
   return static_cast<float>(number);
 }
 
-// Reads the fields that it visits from a JSON object.
+// A visitor of fields that reads each field from a JSON object.
 class Read : public Fields {
  public:
   Read(JsonObject* from, bool is_used) : from_(*from), is_used_(is_used) {}

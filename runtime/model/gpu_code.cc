@@ -28,7 +28,7 @@ class Bytes {
     std::memcpy(&number, Skip(sizeof(number)), sizeof(number));
     return number;
   }
-  // Returns the length of a list. Each of its entries takes at least `least` bytes.
+  // Reads the length of a list, whose entries each take at least `least` bytes.
   size_t Count(size_t least) {
     const auto count = Take<uint64_t>();
     if (count > left_ / least) Refuse();

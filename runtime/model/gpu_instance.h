@@ -68,7 +68,8 @@ class GpuInstance : public Runnable {
   std::vector<TensorHeader> headers_;  // by value; never resized, since kernels point to them
   std::vector<Port> inputs_, outputs_;
   std::unique_ptr<CudaStaging> staging_;
-  // Declared last, so that the runs end before the members that they use are destroyed.
+  // Declared last, so that it is destroyed first: runs then end before the members that they use
+  // are destroyed.
   std::vector<std::unique_ptr<CudaKernel>> kernels_;
   std::unique_ptr<CudaExecutor> executor_;
 };

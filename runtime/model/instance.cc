@@ -65,7 +65,7 @@ void RunOnGuests(ThreadPool* guests, const Work& work, size_t threads) {
                   static_cast<int>(std::min<size_t>(threads, guests->num_threads())));
 }
 
-// Returns the kernel itself, or the share of it that the operator runs.
+// Returns the kernel that the operator runs: `kernel` itself, or one share of it.
 std::unique_ptr<Kernel> ShareOf(const PlannedOperator& op, std::unique_ptr<Kernel> kernel) {
   if (!op.is_share) return kernel;
   return std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(op.share),
@@ -345,7 +345,8 @@ void Instance::FindOverlaps() {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::less<const char*>()(a.begin, b.begin);
   });
-  // Of all tensors that the loop has passed, the tensor that ends at the highest address.
+  // Among the tensors that the loop has visited so far, the tensor that ends at the highest
+  // address.
   const Range* longest = nullptr;
   for (const Range& range : ranges) {
     if (longest != nullptr && std::less<const char*>()(range.begin, longest->end)) {

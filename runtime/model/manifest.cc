@@ -161,7 +161,7 @@ bool IsSha256(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Adds the range that `object` describes. `value` is the same object, for error messages.
+// Adds the range of sizes that `object` describes. `value` is the same object, for error messages.
 void ReadRange(JsonObject* object, const JsonValue& value, std::vector<RowRange>* ranges) {
   RowRange range{object->At("dimension").Text(), object->At("sizes").Ints()};
   if (range.sizes.empty()) value.Refuse("there are no sizes");

@@ -33,7 +33,7 @@ class Model {
 
   const Artifact& artifact() const { return artifact_; }
   size_t num_shapes() const { return artifact_.shapes.size(); }
-  // The plan that runs for a shape.
+  // Returns the plan that runs for the shape `shape`.
   const Plan& plan(size_t shape) const;
   const std::map<int64_t, const char*>& weights(size_t shape) const {
     return artifact_.shapes[shape].weights;
@@ -46,11 +46,11 @@ class Model {
   size_t InstanceNbytes(size_t shape) const;
   // Returns the kernels of a shape, and loads them the first time. Throws ModelError.
   std::shared_ptr<const TvmKernels> Kernels(size_t shape);
-  // Counts the runs at a shape.
+  // Returns the counts of the runs at a shape.
   RunCounts& run_counts(size_t shape) { return run_counts_[shape]; }
   // The kernel library that plans for a CPU need; null if they need none.
   KernelLibrary* library() const { return library_; }
-  // A kernel library that plans for a GPU need, such as cuDNN.
+  // A kernel library that plans for a GPU may need, such as cuDNN.
   CudaKernelLibrary* gpu_library(const std::string& name) const { return gpu_libraries_.at(name); }
   // Whether the kernel library is missing. If so, the fallback plans run, which need no library.
   bool uses_fallback() const { return uses_fallback_; }

@@ -43,7 +43,7 @@ bool MaskOfTypeFits(const RowPieces& pieces, const RowCounts& counts, size_t ran
           const T* begin = mask + IndexOf(pieces, all, o, i, m, j) * width;
           const size_t position = positions_axis == 0 ? i : j;
           for (size_t k = 0; k < width; ++k) {
-            // For a float that is NaN, the comparison is false.
+            // A mask with NaN is refused too, because each comparison with NaN is false.
             if (!(begin[k] >= T{0} && begin[k] <= T{1})) return false;
             const bool is_one = begin[k] == T{1};
             if (filling == Filling::kMaskFirst && position == 0 && !is_one) return false;
@@ -145,7 +145,8 @@ bool MaskFits(const RowPieces& pieces, const RowCounts& counts, size_t range, Fi
 void FillWithZeros(const RowPieces& pieces, size_t range, size_t count, void* tensor) {
   const auto all = AllRows(pieces);
   const bool is_first = pieces.axes[0].range == static_cast<int>(range);
-  // The memory consists of `repeats` pieces. In each piece, the rows to set to zero are contiguous.
+  // The tensor's memory consists of `repeats` pieces. In each piece, the rows to set to zero are
+  // contiguous.
   const size_t repeats = is_first ? pieces.outer : pieces.outer * all[0] * pieces.between;
   const size_t nbytes = is_first ? pieces.between * all[1] * pieces.nbytes : pieces.nbytes;
   const size_t rows = is_first ? all[0] : all[1];

@@ -18,7 +18,7 @@ using RowCounts = std::array<size_t, kMostRanges>;
 
 // Throws ModelError with `kInvalidArgument` unless the model has `count` ranges, at least one.
 void CheckNumberOfRanges(const std::vector<RowRange>& ranges, size_t count);
-// The dimension of a range in words: " of `batch`".
+// Names the dimension of a range for a message, as in " of `batch`".
 std::string NameOf(const std::vector<RowRange>& ranges, size_t range);
 // Returns the index of the shape that can run `rows`, which has one number for each range. For each
 // range, the shape has the smallest number of rows that is large enough. Throws ModelError with

@@ -69,7 +69,8 @@ class Runnable {
   };
 
  private:
-  // 0 while no thread uses this instance. Otherwise 1 plus the `ForkGeneration` of the process.
+  // 0 while no thread uses this instance. Otherwise 1 plus the `ForkGeneration` of the process
+  // whose thread uses it.
   std::atomic<int> busy_{0};
 };
 

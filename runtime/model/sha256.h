@@ -29,10 +29,11 @@ class Sha256 {
 
 // Whether the functions below may use the SHA instructions. Only tests change it.
 bool HasShaInstructions();
-// Adds whole blocks of 64 bytes to `state`, without and with the SHA instructions.
+// The two functions add whole blocks of 64 bytes to `state`: the first without the SHA
+// instructions, the second with them.
 void AddBlocksPortably(uint32_t* state, const uint8_t* data, size_t blocks);
 void AddBlocksByInstructions(uint32_t* state, const uint8_t* data, size_t blocks);
-// Adds the same blocks to two states.
+// Adds the same blocks to two states, with the SHA instructions.
 void AddBlocksToBothByInstructions(uint32_t* one, uint32_t* other, const uint8_t* data,
                                    size_t blocks);
 

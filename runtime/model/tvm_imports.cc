@@ -26,7 +26,8 @@ std::set<std::string> MakeList() {
     names.insert(function);
     names.insert(std::string(function) + "f");
   }
-  // The compiler's own library: conversions of small floats, and integers of 128 bits.
+  // Functions of the compiler's own library, for conversions of small floats and for integers of
+  // 128 bits.
   for (const char* function :
        {"__divti3", "__extendhfdf2", "__extendhfsf2", "__gnu_f2h_ieee", "__gnu_h2f_ieee",
         "__modti3", "__multi3", "__truncdfbf2", "__truncdfhf2", "__truncsfbf2", "__truncsfhf2",

@@ -66,4 +66,4 @@ def test_the_page_tells_the_shares() -> None:
     assert f"at most {time_budget.CHOICE_SHARE:.0%} of the time" in text
     assert f"at most {time_budget.SCHEDULE_SHARE:.0%} of the time that is left" in text
     assert time_budget.LIBRARIES_SHARE == 0.5
-    assert "at most half of the time that is then left" in text
+    assert "at most half of the time that step 1 leaves" in text

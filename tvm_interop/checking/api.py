@@ -19,7 +19,7 @@ from .stream_program import StreamProgram
 class Check:
     """Proves that a program of several streams is safe, or says why it is not.
 
-    Users call its one instance, `tvm_interop.check`.
+    Users call the only instance of this class, `tvm_interop.check`.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class Check:
 
     @staticmethod
     def record() -> Recorder:
-        """Begin to record a program.
+        """Return a new recorder, with which a program of several streams is recorded.
 
         The recorder is also a context manager. It checks the program at the end of the block, and
         raises `PlanError` if the program is unsafe.
@@ -89,7 +89,7 @@ check = Check()
 def _text_of(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: the text cannot be a path.
+    except (OSError, ValueError) as error:  # ValueError: such as a null byte in the path.
         raise PlanError(f"the program {str(path)!r} cannot be read: {error}") from error
 
 

@@ -13,8 +13,9 @@ from .stream_program import Access, StreamOperator, StreamProgram
 _KINDS: tuple[Kind, ...] = ("race", "overwritten", "overlap")
 
 MOST_OPERATORS = 100_000
-"""The largest number of operators in a program that can be checked. With this limit, the checker's
-table takes at most 256 MiB. It says for each two operators which must run first.
+"""The largest number of operators in a program that can be checked. The checker has a table that
+says, for each pair of operators, which of the two must run first. With this limit, the table takes
+at most 256 MiB.
 """
 
 
@@ -27,9 +28,9 @@ def check_program(program: StreamProgram) -> Report:
     - each read that names a tensor comes after the operator that writes the tensor, if an operator
       writes it, and no other operator overwrites the tensor before the read;
     - no operators wait for each other in a circle;
-    - no operator with `restrict` writes bytes that it also reads, or that two of its writes have in
-      common. With `restrict`, a kernel assumes that the bytes it writes overlap no other bytes that
-      it touches.
+    - no operator whose field `restrict` is True writes bytes that it also reads, or that two of its
+      writes have in common. The kernel of such an operator assumes that the bytes it writes overlap
+      no other bytes that it touches.
 
     The check finds out from the streams and the waits which operators must run before which. It
     does not run the program, so it also finds races that no run has shown yet.
@@ -68,11 +69,11 @@ _Row = tuple[int, Access, bool]
 
 
 def _reader_of_outputs(program: StreamProgram) -> list[StreamOperator]:
-    """Describe the host as an operator that waits for all other operators and reads the outputs.
+    """Describe the host as one more operator, which waits for all operators and reads the outputs.
 
     Returns
     -------
-    A list with the operator for the host; an empty list if the program has no outputs.
+    A list with the operator that stands for the host; an empty list if the program has no outputs.
     """
     if not program.outputs:
         return []
@@ -114,10 +115,11 @@ def _ask(
 
 
 def _importance(first: _Row, second: _Row) -> tuple[int, bool]:
-    """The sort key of a fault between two accesses.
+    """Return the key by which faults between two accesses are sorted.
 
-    Faults are sorted by the index of the later operator. Of faults with the same later operator,
-    those with two accesses to the same named tensor come first.
+    A fault concerns two operators. Faults are sorted by the index of the operator that is launched
+    later. If this operator is the same, a fault whose two accesses name the same tensor comes
+    first.
     """
     is_read = first[1].tensor is not None and first[1].tensor == second[1].tensor
     return max(first[0], second[0]), not is_read

@@ -1,7 +1,7 @@
 """Records a program of several streams for the checker, while another project's code runs.
 
-The other project's code, or a test of this code, tells a `Recorder` about each operator that it
-launches.
+The other project's code, or a test of this code, calls a method of `Recorder` for each operator
+that it launches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Recorder:
         self._operators: list[StreamOperator] = []
         self._names: set[str] = set()
         self._outputs: list[Access] = []
-        # Recorded arrays are kept in memory, so that no later array gets the same address.
+        # Recorded arrays are kept in memory, so that no later array gets the address of an earlier
+        # one.
         self._kept: list[object] = []
 
     def op(

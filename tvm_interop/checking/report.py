@@ -12,7 +12,7 @@ from .stream_program import StreamOperator, StreamProgram
 Kind = Literal["race", "overwritten", "overlap", "deadlock"]
 
 HOST = "the host"
-"""The name that stands for the host, which reads the outputs."""
+"""The name under which a fault lists the host, which reads the program's outputs."""
 
 _AROUND = 3
 """The number of operators that a drawing shows before each operator at fault, and also after it.
@@ -59,9 +59,9 @@ class Report:
     ----------
     program: the program that was checked.
     faults: the faults; empty for a safe program. Two operators have at most one fault of each kind.
-        Faults are ordered by the later operator of the two. Of faults with the same later operator,
-        those about a tensor that both operators access come first. The others are ordered by the
-        earlier operator.
+        Faults are ordered by the later operator of the two. Among faults with the same later
+        operator, the faults about a tensor that both operators access come first. The rest are
+        ordered by the earlier operator.
     """
 
     program: StreamProgram
@@ -69,7 +69,7 @@ class Report:
 
     @property
     def is_safe(self) -> bool:
-        """Whether there is no fault."""
+        """Whether the program has no fault."""
         return not self.faults
 
     def raise_for_faults(self) -> None:
@@ -103,8 +103,8 @@ def operators_to_show(report: Report) -> list[StreamOperator]:
 def _drawn(report: Report) -> str:
     """The verdict in words, and a drawing of the first fault if the program is unsafe.
 
-    Each stream at fault is a column. Time runs downwards, in the order of launches. A `>` marks the
-    operators at fault.
+    The drawing has a column for each stream with an operator at fault. Time runs downwards, in the
+    order of launches. A `>` marks the operators at fault.
     """
     count = len(report.program.operators)
     if report.is_safe:

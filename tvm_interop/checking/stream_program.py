@@ -1,7 +1,7 @@
 """Describes a program of several streams as data, for the checker.
 
-The data says what each operator reads and writes, and which operators it waits for. The JSON form,
-version 1, is an object with the following fields. Other fields are refused::
+A `StreamProgram` says what each operator reads and writes, and which operators it waits for. Its
+JSON form, version 1, is an object with the following fields. Other fields are refused::
 
     {
       "format": "tvm_interop.stream_program",
@@ -122,7 +122,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @staticmethod
     def from_json(text: str | bytes) -> StreamProgram:
-        """Read the JSON form.
+        """Read a program from its JSON form.
 
         Raises
         ------
@@ -145,15 +145,16 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return program
 
     def check_form(self) -> None:
-        """Check that the program is well formed.
+        """Check that the program is well formed, but not whether it is safe.
 
         Raises
         ------
         PlanError
-            A name is empty, not text, or that of two operators. Or a wait names an operator that
-            does not exist, or a buffer's size is out of bounds. Or a range ends before it begins,
-            or lies outside its buffer. Or the index of a share is not below the number of shares,
-            or there are more shares than operators.
+            A name is empty or not text, or two operators have the same name. Or a wait names an
+            operator that does not exist, or a buffer's size is out of bounds. Or a range ends
+            before it begins, or lies outside its buffer. Or a write is one of several shares, and
+            the index of the share is not below the number of shares, or there are more shares than
+            operators.
         """
         names = [op.name for op in self.operators]
         known = set(names)
@@ -198,12 +199,12 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         if share is not None and not 0 <= share[0] < share[1] <= max(len(self.operators), 1):
             raise PlanError(
                 f"{who} writes share {share[0]} of {share[1]}; shares are numbered from 0, and "
-                "there are at most as many as operators"
+                "there are at most as many shares as operators"
             )
 
 
 class _Head(msgspec.Struct):
-    """The fields that identify the format and the version of a document."""
+    """The fields of a JSON document that identify its format and its version."""
 
     format: object = None
     version: object = None

@@ -1,4 +1,4 @@
-"""The command line, `tvm-interop`. It takes tvmc's verbs and flags if they have a meaning here."""
+"""The command line, `tvm-interop`. It takes the verbs and flags of tvmc that make sense here."""
 
 from __future__ import annotations
 

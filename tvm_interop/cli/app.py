@@ -84,8 +84,8 @@ def _top(
     The verbs compile a model to an artifact, and run, serve, draw, compare and sign artifacts. They
     measure an artifact beside other engines. They schedule a model without compiling an artifact,
     search for a faster schedule with few measurements, compare schedulers, and explain why
-    operators do not run side by side. They prove a program of several streams free of races. They
-    list the models and devices to try, and manage the database of measured latencies.
+    operators do not run side by side. They prove that a program of several streams is free of
+    races. They list the models and devices to try, and manage the database of measured latencies.
     """
 
 
@@ -107,7 +107,7 @@ def run_app(arguments: Sequence[str]) -> int:
             code = typer.main.get_command(app).main(
                 args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False
             )
-    except SystemExit as exit:  # Shell completion ends with SystemExit.
+    except SystemExit as exit:  # Shell completion raises it at its end.
         code = exit.code
     except typer.Abort:
         code = INTERRUPTED
@@ -130,9 +130,10 @@ class _Terminated(BaseException):
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise `_Terminated`, unless the signal has another handler already.
+    """Let SIGTERM raise `_Terminated`, unless this process already handles SIGTERM in another way.
 
-    Outside the main thread this does nothing, because only the main thread may set handlers.
+    In any other thread than the main thread this function does nothing, because only the main
+    thread may set signal handlers.
     """
 
     def end(*_: object) -> None:

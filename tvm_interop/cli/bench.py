@@ -35,8 +35,8 @@ class Row:
     arena_bytes: the size of the memory for intermediate tensors, in bytes.
     search_us: the time that the scheduler took, in microseconds.
     median_us: the median latency, in microseconds.
-    ratio: the median divided by the median of sequential execution; below 1, the schedule is
-        faster.
+    ratio: the median latency of the scheduler's schedule divided by that of sequential execution;
+        below 1, the schedule is faster.
     """
 
     scheduler: str
@@ -68,11 +68,11 @@ def compare(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Compare schedulers on one model, by runs that take turns.
+    """Compare the schedules of several schedulers on one model, by runs that take turns.
 
-    Each round runs each schedule once, in a new random order. Sequential execution takes part
-    twice. The difference between its two medians is the noise. If two schedules differ by less than
-    the noise, neither is faster.
+    Each round runs each schedule once, in a new random order. Sequential execution takes part as
+    two schedules. The difference between the medians of these two is the noise. If two schedules
+    differ by less than the noise, neither counts as faster.
     """
     from ..compiler.api import Compilation, CompileOptions
 
@@ -89,11 +89,13 @@ def compare(
         typer.echo(json.dumps({"model": str(model), "rounds": rounds, **facts}))
         return
     typer.echo(table([_HEADINGS, *map(_cells, rows)]))
-    typer.echo(f"sequential against itself: {noise_ratio:.3f}; {rounds} rounds")
+    typer.echo(
+        f"sequential execution against itself (the noise): {noise_ratio:.3f}; {rounds} rounds"
+    )
 
 
 def _chosen(text: str) -> list[str]:
-    """The schedulers that `text` names, each once, with sequential execution first.
+    """The schedulers that `text` names, without repetitions, with sequential execution first.
 
     Raises
     ------

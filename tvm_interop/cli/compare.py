@@ -47,10 +47,11 @@ def compare_artifacts(
 ) -> None:
     """Say which operators, kernels and stages of two artifacts differ, and measure each difference.
 
-    For each difference, only the operators that differ run, as in the first artifact and as in the
-    second, in turns. At the end the whole artifacts run. Each ratio is the time of the second
-    artifact divided by the time of the first artifact. Below 1, the second artifact is faster. The
-    ratio is beyond noise if its 90% interval lies outside of 0.99 to 1.01.
+    To measure a difference, only the operators that differ run: in turns as the first artifact runs
+    them, and as the second artifact does. At the end the whole artifacts run. Each ratio is the
+    time of the second artifact divided by the time of the first artifact. Below 1, the second
+    artifact is faster. The ratio is beyond noise if its 90% confidence interval lies outside of
+    0.99 to 1.01.
 
     An artifact holds machine code, which runs with all your rights. Use --no-measure for artifacts
     whose origin you do not know.

@@ -195,7 +195,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
 
 
 def _not_tried(artifact: Artifact) -> list[str]:
-    """The steps that were left out for lack of time, in the compilation of any of the shapes."""
+    """The steps that were left out for lack of time when the model was compiled for its shapes."""
     each = (told for one in (artifact, *artifact.others) for told in one.manifest.not_tried)
     return list(dict.fromkeys(each))
 
@@ -218,8 +218,8 @@ def _products(artifact: Artifact) -> list[tuple[str, int]]:
     """The numbers of convolutions and matrix products, by the type of the numbers that they
     multiply.
 
-    The most frequent type of number comes first. The parts of a divided operator count as one
-    operator.
+    The most frequent type of numbers comes first in the list. The parts of a divided operator count
+    as one operator.
     """
     wholes: dict[str, str] = {
         op.whole: op.description.dtype

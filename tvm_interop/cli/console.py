@@ -31,7 +31,8 @@ TERMINATED = 143
 def help_of(verb: Callable[..., object]) -> str:
     """Return the docstring of a verb with each paragraph on one line.
 
-    The terminal's width can then decide where lines break.
+    As a paragraph has no line breaks of its own, the terminal's width decides where its lines
+    break.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
 def measuring_bar() -> Iterator[MeasuringProgress]:
     """Show a progress bar on standard error while a model is compiled and measured.
 
-    Nothing is shown if standard error is not a terminal.
+    No bar is shown if standard error is not a terminal.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -146,9 +147,10 @@ class _MeasuringBar:
 def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on standard error while the `with` block runs.
 
-    The block gets a function, which it must call with the amount done and the total amount.
+    The `with` block gets a function, and must call it with the amount of work done so far and the
+    total amount.
 
-    Nothing is shown if standard error is not a terminal.
+    No bar is shown if standard error is not a terminal.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
@@ -163,7 +165,7 @@ def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 def tuning_bar(quiet: bool) -> Iterator[Progress]:
     """Show a progress bar on standard error for a search.
 
-    Nothing is shown if `quiet` is set or standard error is not a terminal.
+    No bar is shown if `quiet` is set or standard error is not a terminal.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)

@@ -187,7 +187,7 @@ def _open(path: Path | None) -> LatencyStore:
     Raises
     ------
     InputError
-        `path` names no file.
+        There is no file `path`.
     """
     from ..measure.store import LatencyStore
 

@@ -43,7 +43,8 @@ def explain_model(
             "--try",
             metavar="K",
             min=1,
-            help="Make change K of the list, and run it against the unchanged model, sequential.",
+            help="Make change K of the list, and time the changed model against the unchanged "
+            "model, both run sequentially.",
         ),
     ] = None,
     input_shapes: shape_options.InputShapes = None,
@@ -59,11 +60,11 @@ def explain_model(
     set is measured in two ways: in turn, with each operator divided over all cores, and side by
     side, with each operator on one core. Side by side pays if it saves 3% or more of the time. If
     not, the output gives one of these reasons: waits cost more than they save; one operator fills
-    the device (all cores speed it up by at least 80% of their number); the set is memory-bound (it
-    takes at least 1.05 times as long as without contention); there is little to gain; a measurement
-    chose sequential execution. The output ends with a ceiling (the critical path over the time of
-    sequential execution) and up to three changes that help. With --operator it lists kernels. For
-    an artifact with ranges of sizes, --dim gives the sizes of a request.
+    the device (its speed-up on all cores is at least 80% of the number of cores); the set is
+    memory-bound (it takes at least 1.05 times as long as without contention); there is little to
+    gain; a measurement chose sequential execution. The output ends with a ceiling (the critical
+    path over the time of sequential execution) and up to three changes that help. With --operator
+    it lists kernels. For an artifact with ranges of sizes, --dim gives the sizes of a request.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

@@ -3,8 +3,8 @@
 Each set of options is a dataclass, and a verb takes the set as one parameter. Each field of the
 class is an option. The field's type says how the option is written, and the field's default is the
 option's default. `with_flags` turns the fields of a verb's sets into options. The sets pass the
-options on under the names that `CompileOptions` and `compile` use. A test checks that the sets and
-these two agree on names and defaults.
+options on under the names that `CompileOptions` and `compile` use. A test checks that the sets,
+`CompileOptions` and `compile` agree on names and defaults.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Flags:
 class DeviceFlags(Flags):
     """The device to compile for, and how many of its streams and threads to use.
 
-    Every verb that compiles a model takes these options.
+    Every verb that compiles a model takes the options of this class.
     """
 
     target: options.Target = "llvm"
@@ -39,7 +39,7 @@ class DeviceFlags(Flags):
     providers: options.Providers = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of the options, by the field of `CompileOptions` that each option sets."""
+        """The options' values, in a dictionary by the fields of `CompileOptions` that they set."""
         return {
             "target": self.target,
             "streams": self.streams,
@@ -59,7 +59,7 @@ class SearchFlags(Flags):
     max_measurements: options.MaxMeasurements = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The values of the options that were given, by the schedulers' names for the options."""
+        """The values of the options that were given, by the names that schedulers have for them."""
         given = {
             "max_group_ops": self.max_group_ops,
             "max_groups": self.max_groups,
@@ -97,7 +97,7 @@ class ScheduleFlags(SearchFlags):
     link_us: options.LinkUs = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The values of the options that were given, by the schedulers' names for the options."""
+        """The values of the options that were given, by the names that schedulers have for them."""
         given: dict[str, Any] = {"gpus": self.gpus, "window": self.window, "intra": self.intra}
         found = {name: value for name, value in given.items() if value is not None}
         if self.blocks is not None:
@@ -113,7 +113,7 @@ class KernelFlags(DeviceFlags):
     tuning_records: options.TuningRecords = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of the options, by the field of `CompileOptions` that each option sets."""
+        """The options' values, in a dictionary by the fields of `CompileOptions` that they set."""
         return {
             **super().compile_options(),
             "archs": options.parse_names(self.arch),
@@ -152,8 +152,9 @@ class CompileFlags(KernelFlags):
 def with_flags(verb: _F) -> _F:
     """Turn each field of a verb's `Flags` parameters into an option of its own.
 
-    Return a function whose parameters are the fields, instead of the `Flags` object. When called,
-    it builds this object from the fields and passes it to the verb.
+    Return a function that has the fields of the `Flags` classes as parameters. When it is called,
+    the function builds the `Flags` objects from the values of the fields and calls the verb with
+    these objects.
     """
     hints = get_type_hints(verb, include_extras=True)
     parameters: list[inspect.Parameter] = []

@@ -17,7 +17,7 @@ def check_output_format(name: str) -> None:
     Raises
     ------
     InputError
-        The format is another one; the message says what to use instead.
+        The format is not `tar`; the message says what to use instead.
     """
     if name != "tar":
         why = _NO_OUTPUT.get(name, "there is no such format")
@@ -30,7 +30,7 @@ def check_model_format(name: str) -> None:
     Raises
     ------
     UnsupportedModelError
-        The format is another one; the message says to export the model to ONNX.
+        The format is not `onnx`; the message says to export the model to ONNX.
     """
     if name in _NO_MODEL:
         raise UnsupportedModelError(

@@ -48,7 +48,7 @@ class InputFlags(Flags):
     def arrays(
         self, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
     ) -> dict[str, np.ndarray]:
-        """An array for each input of a module, by name."""
+        """Return an array for each input of a module, by the name of the input."""
         if self.inputs is not None:
             return complete_inputs(self.inputs, shapes, dtypes)
         return filled_inputs(shapes, dtypes, self.fill_mode)
@@ -78,7 +78,7 @@ def read_inputs(path: Path) -> dict[str, np.ndarray]:
 def complete_inputs(
     path: Path, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-    """Read the arrays in the file `path`. There must be one for each input.
+    """Read the arrays in the file `path`, which must have one array for each input.
 
     Raises
     ------
@@ -102,8 +102,9 @@ def complete_inputs(
 def _as_bfloat16(array: np.ndarray, dtype: str) -> np.ndarray:
     """Return the array for an input of bfloat16; return the array of any other input unchanged.
 
-    Files of NumPy have no bfloat16. So the file may have float32 numbers, which are rounded, or
-    what `numpy.savez` makes of bfloat16: elements of two bytes without a type.
+    NumPy has no type bfloat16, so the file may hold either of two other types. Float32 numbers are
+    rounded to bfloat16. Elements of two bytes without a type, which `numpy.savez` writes for an
+    array of bfloat16, are taken as bfloat16.
     """
     if dtype != "bfloat16":
         return array
@@ -123,8 +124,8 @@ def filled_inputs(
     def fill(shape: tuple[int, ...], dtype: str) -> np.ndarray:
         if fill_mode is FillMode.ones:
             return np.ones(shape, dtype)
-        # Integers are zeros, because they may be indices. Random indices could be out of range, and
-        # 0 never is.
+        # Inputs of integers are filled with zeros, because the integers may be indices. A random
+        # index could be out of range, but 0 never is.
         if fill_mode is FillMode.zeros or not is_float(dtype):
             return np.zeros(shape, dtype)
         return rng.uniform(-1, 1, shape).astype(dtype)

@@ -21,7 +21,7 @@ def list_models(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """List the built-in networks. Give a name in place of a file, as in `compile squeezenet`.
+    """List the built-in networks. Other verbs take their names, as in `compile squeezenet`.
 
     Operators and edges are counted as in the papers on scheduling. A multiplication and an addition
     are two FLOPs. All figures are for one image or sequence, and weights are random. The

@@ -33,7 +33,8 @@ NETWORKS = (
 def light_networks() -> list[str]:
     """The names of the onnx package's architectures, such as `light:squeezenet`.
 
-    The names are read from a list of the package's files, without importing the package.
+    The names are read from the names of files in the onnx package's folder, without importing the
+    package.
     """
     spec = importlib.util.find_spec("onnx")
     if spec is None or spec.origin is None:

@@ -70,7 +70,7 @@ Artifact = Annotated[
     ),
 ]
 MODEL_SUFFIXES = (".onnx", ".pt2")
-"""The suffixes of files that count as models, in commands that accept an artifact or a model."""
+"""The file name suffixes by which commands that accept an artifact or a model recognise a model."""
 ArtifactOrModel = Annotated[
     Path,
     typer.Argument(
@@ -139,8 +139,8 @@ Winograd = Annotated[
     bool,
     typer.Option(
         "--winograd/--no-winograd",
-        help="On a CPU, compute 3x3 convolutions by Winograd's algorithm where that is faster; its "
-        "results are rounded otherwise.",
+        help="On a CPU, compute 3x3 convolutions by Winograd's algorithm where that is faster; "
+        "its results differ in rounding.",
         rich_help_panel="Model",
     ),
 ]
@@ -245,8 +245,8 @@ Endings = Annotated[
     typer.Option(
         "--endings",
         metavar="complete|paper",
-        help="ios, auto: consider every ending, or only the endings that the IOS authors' code "
-        "enumerates.",
+        help="ios, auto: which sets of operators that may run last (endings) are considered: all, "
+        "or only those that the IOS authors' code enumerates.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -424,7 +424,7 @@ def parse_latency(text: str) -> str | None:
 
 
 def parse_link(gb_s: float | None, fixed_us: float | None) -> Link | None:
-    """The link between GPUs that the options describe; None if they describe none.
+    """The link between GPUs that the options describe; None if the options are not given.
 
     Parameters
     ----------

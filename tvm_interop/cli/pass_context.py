@@ -125,7 +125,7 @@ class _PrintPrograms:
             print(f"# after {info.name}\n{mod.script()}", file=sys.stderr)
 
     def tell_unknown(self) -> None:
-        """Print those of the given names for which no pass ran."""
+        """Print each given name of a pass that did not run."""
         for name in sorted((self.before | self.after) - self.seen):
             ran = ", ".join(sorted(self.seen))
             print(

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ..perf.contestant import Contestant, Load
 
 AGAIN = " (again)"
-"""A suffix to the artifact's name for its second process, which serves to measure the noise."""
+"""The artifact runs in two processes to measure the noise. The results of the second process have
+the artifact's name with this suffix."""
 _PEERS = {"onnxruntime": (".onnx",), "openvino": (".onnx",), "torch": (".pt2",)}
 """The engines besides this package, each with the suffixes of the model files that it can run."""
 _PANEL = "Other engines"
@@ -176,10 +177,10 @@ def measure(
 ) -> None:
     """Measure an artifact: latency percentiles, throughput, memory and CPU time.
 
-    Each engine runs in a process of its own, with the number of threads that is best for it. The
-    engines take turns. There is a pause before each turn, because threads of the engine that ran
-    before may still use a core. With --against the artifact takes part twice, in two processes. The
-    difference between the two is the noise. A smaller difference between engines means nothing.
+    Each engine runs in a process of its own, with the number of threads with which it is fastest.
+    The engines take turns. There is a pause before each turn, because threads of the engine that
+    ran last may still use a core. With --against the artifact takes part twice, in two processes.
+    The difference between the two is the noise. A smaller difference between engines means nothing.
 
     An artifact holds machine code, which runs with all your rights: see `tvm-interop run --help`.
     """

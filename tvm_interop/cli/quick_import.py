@@ -23,7 +23,7 @@ def import_tvm_ffi() -> None:
 def _import_without_torch(module: str) -> None:
     """Import `module`, and keep it from importing PyTorch, which would take a second.
 
-    Only this import is kept from importing PyTorch. Code that runs later can import it.
+    Only this import is kept from importing PyTorch. Code that runs later can import PyTorch.
     """
     if not {"torch", "tvm", "tvm_ffi"}.isdisjoint(sys.modules):
         return

@@ -179,8 +179,8 @@ class ModelFlags(Flags):
     def compiled(self, source: Source, path: Path) -> Artifact:
         """Compile the model at `path`, or find its artifact from an earlier run.
 
-        The artifact of an earlier run is used if the model and the options for compiling are the
-        same.
+        The artifact of an earlier run is used if that run had the same model and the same options
+        for compiling.
         """
         from ..session.compiled_once import compiled_once
 
@@ -196,7 +196,7 @@ class ModelFlags(Flags):
         Raises
         ------
         InputError
-            One of the options was given.
+            One of the options for compiling was given.
         """
         if self != ModelFlags():
             raise InputError(
@@ -241,7 +241,8 @@ def run_model(
     _check_device(where.device, "cuda" if artifact.is_for_gpus else "cpu")
     if server is None:
         _note_idle_cores(artifact)
-        # The note on idle cores was just printed, so suppress the warning that says the same.
+        # `_note_idle_cores` has printed a note on idle cores, so suppress the warning that says the
+        # same.
         artifact.from_elsewhere = False
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))

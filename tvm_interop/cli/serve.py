@@ -213,15 +213,15 @@ def serve_models(
     log_to_stderr(_LEVELS[log_level])
     code = served.run()
     if code:
-        # Some run has not ended, and may never end. A normal exit would wait for the thread of this
-        # run, so the process exits at once.
+        # A run of a model has not ended, and may never end. A normal exit would wait for the thread
+        # of this run. So the process exits without waiting.
         sys.stderr.flush()
         os._exit(code)
     return code
 
 
 def _token(config: Path | None, token_file: Path | None) -> dict[str, Any]:
-    """The token that clients must send, as an option of `Server`.
+    """The token that clients must send, as a dictionary with the option of `Server` that holds it.
 
     The token comes from the option `--token-file` if it is given, or else from the configuration
     file, or else from the environment variable.
@@ -237,7 +237,7 @@ def _token(config: Path | None, token_file: Path | None) -> dict[str, Any]:
 
 
 def _named(artifacts: list[Path], names: list[str]) -> dict[str, Path]:
-    """The artifacts by name.
+    """The paths of the artifacts, by the names that clients use for the models.
 
     Raises
     ------

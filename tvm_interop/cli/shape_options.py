@@ -90,7 +90,8 @@ def parse_ranges(text: str | None) -> dict[str, int | tuple[int, int] | set[int]
     Raises
     ------
     InputError
-        A part of the text is of another form.
+        A part of the text is neither a range such as `batch=1..32` nor sizes such as
+        `length=64,128`.
     """
     if text is None:
         return None
@@ -160,7 +161,7 @@ def shapes_of(
 ) -> dict[str, tuple[int, ...]] | None:
     """The shapes of inputs that `--input-shapes` and `--dim` give; None if neither is given.
 
-    If both give the shape of an input, `--input-shapes` decides.
+    If `--input-shapes` and `--dim` both give the shape of an input, `--input-shapes` decides.
 
     Raises
     ------
@@ -184,12 +185,12 @@ def shapes_by_dims(model: Path | str, dims: str | None) -> dict[str, tuple[int, 
 def parse_input_shapes(text: str | None) -> dict[str, tuple[int, ...]] | None:
     """Parse shapes in tvmc's notation, such as `"data:[1,3,224,224] mask:[1,128]"`.
 
-    The result is None if there is no text.
+    The result is None if the option was not given.
 
     Raises
     ------
     InputError
-        The text is not of that form.
+        The text is not in tvmc's notation.
     """
     if text is None:
         return None

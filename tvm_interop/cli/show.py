@@ -126,7 +126,7 @@ def _tell(records: list[Record]) -> None:
 def _recorded(
     artifact: Artifact, title: str, runs: int, request: Mapping[str, int] | None
 ) -> Record:
-    """Record what will be drawn: the plan that runs `request`, and when its operators ran.
+    """Record the data to draw: the plan that runs `request`, and when the plan's operators ran.
 
     Without a request the first plan is recorded. If `runs` is 0, nothing runs, and the record has
     no times.

@@ -42,11 +42,11 @@ def verify_artifact(
         typer.Option("--trusted-key", help="A public Ed25519 key; may be given several times."),
     ],
 ) -> None:
-    """Check that one of these keys signed an artifact, and that the artifact is undamaged.
+    """Check that one of the given keys signed an artifact, and that the artifact is undamaged.
 
     Nothing in the artifact is run.
     """
     from ..artifact.artifact import load
 
     load(artifact, kernels=False, trusted_keys=trusted_key)
-    typer.echo(f"`{artifact}` is signed by one of these keys, and undamaged")
+    typer.echo(f"`{artifact}` is signed by one of the given keys, and undamaged")

@@ -151,9 +151,9 @@ def tune_model(
 
 
 def _own(folder: Path) -> Path:
-    """Check that no other user could have written to `folder`, and return it.
+    """Return `folder`, after a check that no other user could have written to it.
 
-    `folder` is the default folder for trials of kernels, because the user has named none.
+    `folder` is the default folder for trials of kernels, which is used if the user names no folder.
 
     Raises
     ------

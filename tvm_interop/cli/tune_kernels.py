@@ -74,8 +74,8 @@ def tune_kernels(
 
 
 class _Bar:
-    """Shows a progress bar of trials, and the kernels' best latency divided by their default
-    latency.
+    """Shows a progress bar of trials, and the latency of the best kernels so far divided by the
+    latency of TVM's default kernels.
     """
 
     def __init__(self, bar: Progress) -> None:
@@ -116,7 +116,7 @@ def _summary(facts: dict[str, Any], kernels: list[KernelProgress]) -> str:
         f"{stopped}{facts['trials'] or 0} trials, {faster} of {len(kernels)} kernels faster than "
         "with the default schedule",
         f"kept in {facts['tuning_records']}; `tvm-interop compile MODEL --tuning-records "
-        f"{facts['tuning_records']}` takes their loops",
+        f"{facts['tuning_records']}` uses their loops",
     ])  # fmt: skip
 
 

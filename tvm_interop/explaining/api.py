@@ -95,8 +95,8 @@ def explain(
     """Say, for each set of independent operators, whether it is faster to run them concurrently.
 
     A set consists of the operators with the same depth. The depth of an operator is the number of
-    operators before it on the longest path from an input. Other pairs of operators can be requested
-    with `pair`.
+    operators before it on the longest path from an input. With `pair`, the two operators that it
+    names are the only set.
 
     Two ways to run a set are compared. In the first, the operators run one after the other, each
     divided over all cores. In the second, they run concurrently, each on one core. Latencies come

@@ -77,7 +77,7 @@ class Trial:
     present_us, changed_us: median latencies for one sample, in microseconds.
     ratio: the latency of the changed model divided by the latency of the present model, both from
         the same round. Below 1, the changed model is faster.
-    interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
+    interval: the 90% confidence interval of `ratio`; None if there were too few rounds.
     noise_ratio: the same ratio between two instances of the present model, or its inverse,
         whichever is above 1.
     rounds: the number of rounds. Each instance runs once in a round.
@@ -106,8 +106,8 @@ def changes_for(subject: Subject) -> tuple[Change, ...]:
 
     Changes whose gain is an estimate come before changes whose gain is an upper bound.
 
-    The result is empty if an operator's latency is unknown, or with a single core. Merging is
-    suggested only for a model, because it cannot be done to an artifact.
+    The result is empty if an operator's latency is unknown or if there is a single core. Merging
+    operators is suggested only for a model, because operators of an artifact cannot be merged.
     """
     wholes = subject.wholes
     ids = range(wholes.graph.num_ops)
@@ -195,7 +195,7 @@ def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) ->
     gain = sum(lost_us[op] for op in poor) / total_us
     what = (
         f"take {wholes.cores} samples at a time: {len(poor)} operators are too small for "
-        f"{wholes.cores} cores (time for one sample)"
+        f"{wholes.cores} cores (the gain is in the time for one sample)"
     )
     operators = tuple(wholes.graph.names[op] for op in poor)
     return Change("batch", what, gain, operators, wholes.cores) if poor else None
@@ -204,8 +204,8 @@ def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) ->
 def _more_parts(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> Change | None:
     """Return the change that divides operators into more and smaller parts.
 
-    Smaller parts balance better over the cores. Return None if every divided operator already has
-    a speedup of at least `FILLS` times the number of cores.
+    The work of smaller parts is spread more evenly over the cores. Return None if every divided
+    operator already has a speedup of at least `FILLS` times the number of cores.
     """
     poor = [op for op in lost_us if len(wholes.parts_of(op)) > 1 and _fills_badly(wholes, op)]
     if not poor:
@@ -274,9 +274,9 @@ def _fills_badly(wholes: Wholes, op: int) -> bool:
 def _against(
     present: Compilation, changed: Compilation, per_run: int
 ) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield, for each round, the microseconds per sample of each of three instances.
+    """Run three instances in rounds, and yield each round's times in microseconds per sample.
 
-    Two instances are of the present model, and one is of the changed model.
+    Two of the three instances run the present model, and one runs the changed model.
     """
     in_turn = [home.plan(home.sequential()) for home in (present, present, changed)]
     instances = [

@@ -39,7 +39,7 @@ class Cost:
     first_us, second_us: median latencies of the two artifacts, in microseconds.
     ratio: the latency of the second artifact divided by the latency of the first, both from the
         same round. Below 1, the second artifact is faster.
-    interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
+    interval: the 90% confidence interval of `ratio`; None if there were too few rounds.
     noise_ratio: the same ratio between two instances of the first artifact, or its inverse,
         whichever is above 1.
     rounds: the number of rounds. Each instance runs once in a round.
@@ -102,10 +102,10 @@ def compare(
 ) -> Comparison:
     """Find and measure the differences between the operators, kernels and stages of two artifacts.
 
-    For each difference, only the operators that differ run, once as in the first plan and once as
-    in the second. These two ways are interleaved in rounds. At the end, the complete artifacts are
-    measured in the same way. A difference may take more or less time within the network than alone,
-    because the other operators change the content of the caches.
+    To measure a difference, only the operators that differ run: in each round once as in the second
+    plan, and twice as in the first plan, which shows the noise. At the end, the complete artifacts
+    are measured in the same way. A difference may take more or less time within the network than
+    alone, because the other operators change the content of the caches.
 
     Parameters
     ----------
@@ -156,19 +156,18 @@ def compare(
 def part_of_plan(plan: Plan, wholes: Sequence[str]) -> Plan:
     """Return a plan with only some operators of `plan`, on the same streams and in the same order.
 
-    Two kept operators may be ordered only through operators that are left out. Then the later kept
-    operator gets a wait for the earlier one.
+    Two kept operators may be ordered in `plan` only by operators between them that are left out. In
+    the new plan, the later of the two then waits for the earlier one.
 
     Parameters
     ----------
     wholes: the names of the operators to keep. All parts of a divided operator are kept.
     """
     wanted = set(wholes)
-    # For each operator, the kept operators for which its successors must wait. If the operator is
-    # kept, it is the operator itself. If not, they are the last kept operators that end before it
-    # starts.
+    # Maps each operator to the kept operators for which its successors must wait. A kept operator
+    # maps to itself. Any other operator maps to the last kept operators that end before it starts.
     behind: list[set[int]] = []
-    last: dict[int, int] = {}  # The last operator so far of each stream.
+    last: dict[int, int] = {}  # By stream: its last operator so far.
     position: dict[int, int] = {}
     kept: list[PlannedOperator] = []
     for i, op in enumerate(plan.operators):

@@ -30,7 +30,8 @@ class Difference:
 
 
 def differences(first: Artifact, second: Artifact) -> tuple[Difference, ...]:
-    """Return all differences: operators, then kernels, then stages, in the order of the plans.
+    """Return the differences in operators, then in kernels, then in stages, each in the plans'
+    order.
 
     Weights are not compared. TVM's kernels are compared only by name.
 
@@ -128,8 +129,9 @@ def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
 def _regions(a: Schedule, b: Schedule, both: list[str]) -> list[tuple[str, ...]]:
     """Return groups of operators that the two schedules run in different stages.
 
-    Each stage for which the other schedule has no equal stage is a group. Groups with operators in
-    common are joined. Only operators that both artifacts have (`both`) are listed.
+    At first, each stage that only one of the two schedules has is a group of its own. Then groups
+    with operators in common are joined. Only operators that both artifacts have (`both`) are
+    listed.
     """
     stages = [_stages(schedule) for schedule in (a, b)]
     differing = [

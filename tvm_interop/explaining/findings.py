@@ -15,7 +15,7 @@ from .verdict import Finding, Verdict, judge
 from .wholes import Wholes
 
 _CHECKED = (Verdict.PROFITABLE, Verdict.WAITS, Verdict.MEMORY)
-"""The verdicts that depend on the difference between two measurements."""
+"""The verdicts for which the difference between two measured latencies is decisive."""
 
 
 def find_all(wholes: Wholes, artifact: Artifact | None = None) -> tuple[Finding, ...]:
@@ -26,7 +26,7 @@ def find_all(wholes: Wholes, artifact: Artifact | None = None) -> tuple[Finding,
 def find_pair(
     wholes: Wholes, names: Sequence[str], artifact: Artifact | None = None
 ) -> tuple[Finding, ...]:
-    """Return the finding on two operators.
+    """Return the finding on two operators: whether they are faster side by side.
 
     Raises
     ------
@@ -97,9 +97,9 @@ def _as_shipped(finding: Finding, artifact: Artifact) -> Finding:
         and checked.shipped == "sequential"
     ):
         reason = (
-            f"{finding.reason} here; the whole schedule took {checked.ratio:.3f} of sequential "
-            "execution when the model was compiled, and the artifact runs it only if that is "
-            "surely below 0.99"
+            f"{finding.reason} here; when the model was compiled, the whole schedule took "
+            f"{checked.ratio:.3f} of the time of sequential execution, and the artifact runs a "
+            "schedule only if this ratio is surely below 0.99"
         )
         return replace(finding, verdict=Verdict.SEQUENTIAL, reason=reason, shipped=shipped)
     return replace(finding, shipped=shipped)

@@ -65,9 +65,10 @@ def explain_operator(
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     options: CompileOptions | None = None,
 ) -> OperatorExplanation:
-    """Say which provider's kernel runs an operator, and what every provider offers for it.
+    """Say which provider's kernel runs an operator, and what every provider offers for the
+    operator.
 
-    An offer is a time, or the reason why the provider has no kernel.
+    The offer of a provider is the time of its kernel, or the reason why it has no kernel.
 
     Parameters
     ----------

@@ -114,7 +114,8 @@ def subject_of(
 class _NotLoaded:
     """Takes the place of a kernel library that is not loaded.
 
-    An object of this class is used if no kernel will run, so that the library need not be loaded.
+    An object of this class is used if only latencies are looked up and no kernel runs, because the
+    library need not be loaded for that.
     """
 
     def get_function(self, name: str, query_imports: bool) -> _NotLoaded:
@@ -127,7 +128,8 @@ def _of_artifact(
     title = str(whole.path) if whole.path else "the artifact"
     shape = 0 if request is None else request.shape
     artifact = whole.of_shape(shape)
-    # The manifest of the whole artifact has the digests of the files for all input shapes.
+    # The digests of the files for all input shapes are in the manifest of the whole artifact, not
+    # in the manifests for single shapes.
     digest = whole.manifest.sha256.get(f"shapes/{shape}/kernels.so" if shape else "kernels.so")
     plan = artifact.usable_plan()
     if runs_on_cuda(plan):
@@ -165,8 +167,9 @@ def _wholes(
     def measure_again(stages: Sequence[Groups]) -> None:
         latency.measure_again(stages)
         # The latencies of operators decide on which stream each operator runs, and so which stages
-        # are looked up. A later explanation without measurements uses the latencies in the
-        # database, and must look up the same stages. So use the latencies in the database here too.
+        # are looked up in the database. A later explanation without measurements has only the
+        # latencies of the database, and must look up the same stages. So take the latencies of
+        # operators from the database here too.
         latency.answer_from_store(stages)
 
     return Wholes(

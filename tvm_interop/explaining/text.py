@@ -11,8 +11,8 @@ from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
 _PLAINLY = 0.05
-"""If the ratio of the medians is further than this outside the confidence interval, the output says
-so."""
+"""The output gives the ratio of the medians if the ratio is outside the confidence interval by more
+than this number."""
 _NAMES = 3
 """The largest number of operator names that the text lists for a set."""
 
@@ -73,7 +73,7 @@ def comparison_text(found: Comparison) -> str:
         if cost is not None:
             lines.append(f"    {_cost(cost)}")
     if not found.differences:
-        lines.append("  the same operators, kernels and stages")
+        lines.append("  the artifacts have the same operators, kernels and stages")
     lines.append("not measured" if found.total is None else f"the whole: {_cost(found.total)}")
     return "\n".join(lines)
 

@@ -110,7 +110,7 @@ class SideBySide:
         return 1 - us / self.in_turn_us if self.in_turn_us else 0.0
 
     def missing(self) -> list[str]:
-        """Return descriptions of the numbers that are unknown."""
+        """Return the descriptions of the latencies that are unknown."""
         found = [
             f"`{member.name}` {how}"
             for member in self.members
@@ -121,9 +121,9 @@ class SideBySide:
             if math.isnan(us)
         ]
         if math.isnan(self.in_turn_us):
-            found.append("the time of all in turn")
+            found.append("the time of all operators in turn")
         if math.isnan(self.beside_us):
-            found.append("the time of all at once")
+            found.append("the time of all operators at once")
         if self.waits and math.isnan(self.wait_us):
             found.append("the cost of a wait")
         return found
@@ -209,7 +209,7 @@ def judge(numbers: SideBySide) -> tuple[Verdict, str]:
         text = f"`{longest.name}` is {longest.speedup:.2f} times as fast on {n.cores} cores as on 1"
         return Verdict.FILLS, f"{text}; {said}"
     if n.slowdown >= SLOWDOWN and n.saved(n.ideal_us) >= GAIN:
-        text = f"at once they take {n.slowdown:.2f} times as long as alone"
+        text = f"at once the operators take {n.slowdown:.2f} times as long as alone"
         return Verdict.MEMORY, (
             f"{text}: {said}, {n.ideal_us:.1f} us side by side without this slowdown"
         )

@@ -43,7 +43,7 @@ class Wholes:
         whole_of: Sequence[str | None] | None = None,
         again: Callable[[Sequence[Groups]], object] | None = None,
     ) -> None:
-        """Group the parts of each operator.
+        """Find the whole operators, by grouping the parts of each.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class Wholes:
         stages += [self._in_turn(chosen) for chosen in sets]
         wholes = sorted({whole for chosen in sets for whole in chosen})
         self._again([*stages, *self._alone(wholes)])
-        # The old latencies are dropped, so that `_learn` asks for the new ones.
+        # Drop the old latencies, because `_learn` measures only latencies that are missing.
         self._asked.clear()
 
     def levels(self) -> list[list[int]]:
@@ -148,11 +148,7 @@ class Wholes:
         self._one_core_us[new] = prices[1::2]
 
     def _alone(self, wholes: Sequence[int]) -> list[Groups]:
-        """Return two stages for each operator.
-
-        Of an operator's two stages, the first runs its parts on all cores, and the second runs all
-        of the parts on one core.
-        """
+        """Return two stages for each operator: its parts on all cores, and all parts on one."""
         stages: list[Groups] = []
         for whole in wholes:
             stages += [self._in_turn([whole]), [self._parts[whole]]]

@@ -30,9 +30,10 @@ _WHOLE_BYTES = (
     *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
     TensorProto.BOOL,
 )
-"""Data types of which each value takes a whole number of bytes."""
+"""Data types whose values each take a whole number of bytes."""
 _STORED_TYPE = "tvm_interop.stored_type"
-"""The key of the type that a weight has in its file, if it is not the type of the weight."""
+"""The key under which a weight names the type that its values have in their file, if the weight
+itself has another type."""
 
 
 def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
@@ -83,7 +84,7 @@ def _with_outside(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        # With this mark, the loader below skips the tensor.
+        # `load_external_data_for_model` skips a tensor whose location is `DEFAULT`.
         tensor.data_location = TensorProto.DEFAULT
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
@@ -147,7 +148,7 @@ def _nbytes_of(tensor: onnx.TensorProto) -> int:
 
 
 def _place_of(tensor: onnx.TensorProto, model: Path) -> tuple[Path, int]:
-    """Return the file of a weight, and the offset of the weight in bytes. Both are checked."""
+    """Check and return the file of a weight, and the offset of the weight in bytes."""
     told = {entry.key: entry.value for entry in tensor.external_data}
     path = (model.parent / told.get("location", "")).resolve()
     folders = (model.parent.resolve(), model.resolve().parent)

@@ -28,7 +28,7 @@ def layer_of_nodes(
     shapes: Mapping[str, tuple[int, ...]],
     weights: frozenset[str],
 ) -> Layer:
-    """Describe a schedule unit.
+    """Describe a schedule unit as a layer.
 
     Parameters
     ----------

@@ -17,8 +17,9 @@ from onnx import numpy_helper
 from ..errors import UnsupportedModelError
 
 _RESIDUAL_GAIN = 0.25
-"""Scale of a batch norm at the end of one branch of a sum, if the other branch does not end in a
-batch norm. With a scale of 1, each such sum would double the variance."""
+"""Scale of a batch norm at the end of one branch of a residual sum, if the other branch does not
+end in a batch norm. With a scale of 1, each such sum would double the variance of the
+activations."""
 
 _SHORTCUT_GAIN = 0.7
 """Scale of a batch norm if both branches of a sum end in a batch norm. With this scale, each branch
@@ -40,8 +41,8 @@ def names() -> list[str]:
 def build(name: str, seed: int = 0) -> onnx.ModelProto:
     """The model `name` with weights drawn from `seed`. Equal seeds give equal models.
 
-    Weights have the variance 2 / fan-in (He). Each batch norm changes its input little, and biases
-    are small.
+    Weights have the variance 2 / fan-in (He). The batch norms have such parameters that each
+    changes its input little, and biases are small.
 
     Raises
     ------

@@ -17,8 +17,8 @@ def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
 
     Some details follow the network that IOS measures. A normal cell concatenates its five sums, but
     not its input (840, 1680 and 3360 channels). Two strided 1x1 convolutions side by side halve the
-    resolution of a skipped input. A reduction cell computes its second sum twice: once for its
-    fourth sum, and once for its concat.
+    resolution of a skipped input. A reduction cell needs its second sum for its fourth sum and for
+    its concat, and computes it once for each.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     stem = net.conv(x, "stem/conv", _STEM_CHANNELS, 3, stride=2, pad=0, act=False)

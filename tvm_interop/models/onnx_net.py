@@ -47,11 +47,11 @@ class OnnxNet:
         self._power: dict[str, float] = {}
 
     def shape(self, value: str) -> tuple[int, ...]:
-        """Dimensions of a value or weight."""
+        """Return the dimensions of a value or weight."""
         return self._shapes[value]
 
     def input(self, name: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT) -> str:
-        """An input of the model."""
+        """Add an input to the model."""
         self._inputs.append(helper.make_tensor_value_info(name, dtype, shape))
         return self._known(name, tuple(shape), 1.0)
 
@@ -70,7 +70,7 @@ class OnnxNet:
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
 
     def model(self) -> onnx.ModelProto:
-        """The model built so far."""
+        """Return the model built so far."""
         graph = helper.make_graph(
             self._nodes, self._name, self._inputs, self._outputs, self._initializers
         )
@@ -88,7 +88,7 @@ class OnnxNet:
         mean: float = 0.0,
         centred: bool = False,
     ) -> str:
-        """A normally distributed weight `w`. If `centred`, each slice `w[i]` sums up to 0."""
+        """Add a normally distributed weight `w`. If `centred`, each slice `w[i]` sums up to 0."""
         shape = tuple(shape)
         if self._rng is None:
             empty = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
@@ -100,7 +100,7 @@ class OnnxNet:
         return self.constant(name, array * np.float32(std) + np.float32(mean))
 
     def constant(self, name: str, array: np.ndarray) -> str:
-        """A weight or another constant with the given values."""
+        """Add a weight or another constant with the given values."""
         self._initializers.append(numpy_helper.from_array(array, name))
         return self._known(name, array.shape, float(np.square(array, dtype=np.float64).mean()))
 
@@ -115,7 +115,8 @@ class OnnxNet:
     ) -> str:
         """Add a node `name` of type `kind`, whose result has the given shape.
 
-        `power` is the mean square of the result. The default is the mean square of the first input.
+        `power` is the estimated mean square of the node's result. The default is the mean square of
+        the node's first input.
         """
         self._nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return self._known(name, tuple(shape), self._power[inputs[0]] if power is None else power)
@@ -132,22 +133,22 @@ class OnnxNet:
         act: bool = True,
         gain: float = 1.0,
     ) -> str:
-        """A convolution with a bias, and a ReLU unless `act` is off.
+        """Add a convolution with a bias, and a ReLU unless `act` is off.
 
-        By default, `pad` is half the kernel size.
+        `pad` is the padding on each side. By default it is half the kernel size.
         """
         y = self._conv(x, f"{name}/conv", channels, kernel, stride, pad, bias=True, gain=gain)
         return self.relu(y, f"{name}/relu") if act else y
 
     def relu_conv(self, x: str, name: str, channels: int, stride: int = 1) -> str:
-        """A ReLU, then a 1x1 convolution."""
+        """Add a ReLU, then a 1x1 convolution."""
         x = self.relu(x, f"{name}/relu")
         return self._conv(x, f"{name}/conv", channels, 1, stride, None, bias=True)
 
     def relu_sep_conv(
         self, x: str, name: str, channels: int, kernel: int = 3, stride: int = 1
     ) -> str:
-        """A ReLU, then a separable convolution: a depthwise and a 1x1 convolution."""
+        """Add a ReLU, then a separable convolution: a depthwise and a 1x1 convolution."""
         x = self.relu(x, f"{name}/relu")
         same = self._shapes[x][1]
         x = self._conv(x, f"{name}/depthwise", same, kernel, stride, None, groups=same)
@@ -158,23 +159,24 @@ class OnnxNet:
         return self.op("Relu", [x], name, self._shapes[x], self._power[x] / 2)
 
     def max_pool(self, x: str, name: str, kernel: int, stride: int, pad: int = 0) -> str:
-        """The maximum of each window."""
+        """Add a max pooling: the maximum of each window."""
         return self._pool("MaxPool", x, name, kernel, stride, (pad,) * 4)
 
     def max_pool_ceil(self, x: str, name: str, kernel: int, stride: int) -> str:
-        """Like `max_pool`, but with the output size rounded up.
+        """Add a pooling like `max_pool`, but with the output size rounded up.
 
-        With this size, the last pooling windows may reach over the edge of the image.
+        Because the size is rounded up, the last pooling windows may reach over the edge of the
+        image.
         """
         pads = [-(size - kernel) % stride for size in self._shapes[x][2:]]
         return self._pool("MaxPool", x, name, kernel, stride, (0, 0, *pads))
 
     def avg_pool(self, x: str, name: str, kernel: int, stride: int, pad: int) -> str:
-        """An average pooling; padding does not count towards the mean of a pooling window."""
+        """Add an average pooling; padding does not count towards the mean of a pooling window."""
         return self._pool("AveragePool", x, name, kernel, stride, (pad,) * 4)
 
     def concat(self, values: Sequence[str], name: str) -> str:
-        """The values concatenated along the channels."""
+        """Add a concatenation of the values along the channels."""
         batch, _, *rest = self._shapes[values[0]]
         channels = [self._shapes[value][1] for value in values]
         total = sum(channels)
@@ -182,14 +184,14 @@ class OnnxNet:
         return self.op("Concat", values, f"{name}/concat", (batch, total, *rest), power, axis=1)
 
     def add(self, values: Sequence[str], name: str) -> str:
-        """The sum of two values or more."""
+        """Add an operator that computes the sum of two values or more."""
         power = sum(self._power[value] for value in values)
         kind = "Add" if len(values) == 2 else "Sum"
         shape = np.broadcast_shapes(*(self._shapes[value] for value in values))
         return self.op(kind, values, f"{name}/add", shape, power)
 
     def classifier(self, x: str, name: str, classes: int | None = 1000) -> str:
-        """A global average pooling, then a fully connected layer unless `classes` is None."""
+        """Add a global average pooling, then a fully connected layer unless `classes` is None."""
         batch, channels = self._shapes[x][:2]
         pooled = self.op("GlobalAveragePool", [x], f"{name}/pool", (batch, channels, 1, 1))
         flat = self.op("Flatten", [pooled], f"{name}/flatten", (batch, channels))
@@ -206,7 +208,7 @@ class OnnxNet:
     def linear(
         self, x: str, name: str, features: int, *, bias: bool = True, gain: float = 1.0
     ) -> str:
-        """A fully connected layer over the last dimension, with a bias by default."""
+        """Add a fully connected layer over the last dimension, with a bias by default."""
         *rest, fan_in = self._shapes[x]
         std = gain * (fan_in * self._power[x]) ** -0.5
         weight = self.weight(f"{name}.weight", (fan_in, features), std)

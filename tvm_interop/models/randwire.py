@@ -42,8 +42,8 @@ def randwire(net: OnnxNet, batch: int, image_size: int) -> None:
 
 
 def wiring(seed: int) -> list[list[tuple[int, int]]]:
-    """The edges of the four graphs, sorted. Each leads from an operator to one with a higher
-    number.
+    """The edges of the four graphs, sorted. Each edge leads from an operator to an operator with a
+    higher number.
     """
     rng = np.random.default_rng(seed)
     return [watts_strogatz(n, _NEIGHBOURS, _REWIRED, rng) for n in _STAGES]
@@ -55,9 +55,9 @@ def watts_strogatz(
     """A random graph: a ring of vertices linked to their neighbours, with some edges rewired.
 
     The method is from Watts and Strogatz, Nature 393 (1998). At first, each of the `n` vertices has
-    edges to its nearest `neighbours` vertices on the ring. Then each edge, from vertex i to vertex
-    i + d, is rewired with probability `rewired`: it then leads from i to a random vertex to which i
-    has no edge.
+    edges to its nearest `neighbours` vertices on the ring. Then each edge is rewired with
+    probability `rewired`: an edge from vertex i to vertex i + d now leads from i to a random vertex
+    to which i has no edge.
     """
     connected = np.eye(n, dtype=bool)
     for distance in range(1, neighbours // 2 + 1):

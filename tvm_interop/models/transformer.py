@@ -12,7 +12,7 @@ _MASKED = -1e4
 
 
 def keep_mask(net: OnnxNet, mask: str, name: str) -> str:
-    """A mask to add to scores [batch, heads, tokens, tokens]: 0 for tokens, -1e4 for padding."""
+    """A mask to add to attention scores [batch, heads, tokens, tokens]: 0 for tokens, else -1e4."""
     batch, length = net.shape(mask)
     shape = (batch, 1, 1, length)
     axes = net.constant(f"{name}/axes", np.array([1, 2], np.int64))
@@ -43,8 +43,8 @@ def attention(
     bias_to_scores: a tensor that is added to the scores: a mask, and in T5 also a bias that depends
         on the distance of the tokens.
     bias: whether the projections of query, key and value have a bias.
-    scaled: whether to divide the scores by the square root of `width`. Otherwise the weights that
-        compute the query are divided by it, which gives scores of the same size.
+    scaled: whether to divide the scores by the square root of `width`. If False, the weights that
+        compute the query are divided by this root, which gives scores of the same size.
     """
     batch, length, _ = net.shape(x)
     split = net.constant(f"{name}/split", np.array([batch, length, heads, width], np.int64))

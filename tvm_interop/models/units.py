@@ -67,9 +67,9 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
        shape is not a unit either: its readers count as readers of its input.
     2. A depthwise convolution joins a 1x1 convolution that is its only reader. Both together are
        called a SepConv. A ReLU joins a SepConv that is its only reader.
-    3. A ReLU that is the only reader of a convolution or matrix product joins it. Another ReLU
-       joins a convolution that is the ReLU's only reader, unless the ReLU reads a sum. A ReLU
-       behind a sum is a unit, as in ResNet.
+    3. A ReLU joins the convolution or matrix product whose only reader it is. Any other ReLU joins
+       the convolution that is its only reader, unless the ReLU reads a sum. A ReLU behind a sum is
+       a unit, as in ResNet.
     4. A sum joins its only reader if the reader is a ReLU-SepConv, a normalisation (softmax, layer
        norm) or a concat. A concat joins its only reader if the reader is a concat. The reader then
        counts as a reader of the inputs of the sum or concat. Other sums and concats are units; the
@@ -92,7 +92,7 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
 
 
 class _Grouping:
-    """Decides for each node whether it joins the unit of another node, and of which node."""
+    """Groups the nodes of a graph into units. A node may join the unit of another node."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -151,7 +151,7 @@ class _Grouping:
             self._nodes.append(node)
 
     def _partner(self, i: int) -> int | None:
-        """The node that node `i` joins, if any."""
+        """Return the node whose unit node `i` joins; None if it joins no other unit."""
         node = self._nodes[i]
         if node.op_type == "Conv":
             reader = self._only_reader(i)
@@ -182,8 +182,8 @@ class _Grouping:
         return reader if opens else None
 
     def _takes_terms(self, reader: int, join: onnx.NodeProto) -> bool:
-        """Whether `join` joins `reader`, its only reader, which then counts as reading the inputs
-        of `join`.
+        """Whether the sum or concat `join` joins the unit of its only reader, the node `reader`,
+        which then counts as the reader of the inputs of `join`.
         """
         kind = self._nodes[reader].op_type
         if kind == "Concat":
@@ -237,7 +237,7 @@ class _Grouping:
         return readers[0] if len(set(readers)) == 1 else None
 
     def _alone_read(self, i: int) -> int | None:
-        """The only node that node `i` reads, if no other node reads that node."""
+        """Return the only node that node `i` reads; None if other nodes read that node too."""
         sources = set(self._sources(i))
         source = sources.pop() if len(sources) == 1 else None
         return source if source is not None and self._only_reader(source) == i else None

@@ -28,7 +28,9 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class _Field(NamedTuple):
-    """A field of a message: its number, its wire type, its place and the place of its content."""
+    """A field of a message: its number, its wire type, and the positions of the field and of its
+    content in the file.
+    """
 
     number: int
     kind: int
@@ -44,8 +46,8 @@ class _UnusualError(ValueError):
 def read_without(path: Path, itemsizes: dict[int, int], at_least: int) -> onnx.ModelProto | None:
     """Read the model at `path` without its large weights.
 
-    A weight that is left out is marked like a weight in another file, but the other file is this
-        file itself.
+    A weight that is left out is marked like a weight in an external file, and the file that the
+    mark names is the model's own file.
 
     Parameters
     ----------
@@ -133,11 +135,11 @@ def _large(
 
 
 def _fields(data: mmap.mmap, begin: int, end: int) -> Iterator[_Field]:
-    """The fields of the message at `begin` to `end`, in order.
+    """Yield the fields of the protobuf message in the bytes from `begin` to `end`, in order.
 
     Raises
     ------
-    _UnusualError: the bytes are not a message.
+    _UnusualError: the bytes are not a protobuf message.
     """
     at = begin
     while at < end:

@@ -33,7 +33,7 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Timing:
-    """How long contestants (engines with a model) run.
+    """How long contestants run. A contestant is an engine with a model.
 
     Attributes
     ----------
@@ -63,7 +63,8 @@ class Found:
 
     Attributes
     ----------
-    name, setting: the contestant's name, and the setting with which its engine is fastest.
+    name, setting: the contestant's name, and the setting (such as the number of threads) with which
+        its engine is fastest.
     runs: the number of timed runs.
     mean_us, max_us: mean and largest latency.
     percentiles_us: latencies by percentile.
@@ -92,8 +93,8 @@ class Ratio:
     Attributes
     ----------
     value: the geometric mean of the ratios of all rounds.
-    interval: the interval of `value` with 95% confidence, by bootstrap over rounds. None if there
-        was a single round.
+    interval: the 95% confidence interval of `value`, by bootstrap over rounds; None if there was a
+        single round.
     """
 
     value: float
@@ -112,7 +113,7 @@ def hold(
 ) -> dict[str, str]:
     """Start contestants, let them run in turns, and stop them.
 
-    The results are in the attribute `turns` of each contestant.
+    The attribute `turns` of each contestant gets its results.
 
     Parameters
     ----------
@@ -136,7 +137,7 @@ def hold(
 
 @contextlib.contextmanager
 def started(contestants: Sequence[Contestant], feed: Feed, load: Load) -> Iterator[dict[str, str]]:
-    """Start contestants, and stop them at the end.
+    """Start contestants, and stop them when the `with` block ends.
 
     The `with` block gets the reasons of failures, by the names of the contestants that failed to
     start.

@@ -1,7 +1,7 @@
 """Runs an engine in its own process, which takes commands from the main process.
 
-If all engines ran in one process, the results would be wrong: after a run, the threads of an engine
-spin for a while and take cores from the next engine.
+Engines do not share a process, because that would make the results wrong: after a run, the threads
+of an engine spin for a while and take cores from the next engine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLACE = re.compile(r"(Exception from|Check '.*' failed at) \S+:\d+:$")
 code.
 """
 _LEAD_IN = 2
-"""The number of untimed runs at the beginning of each turn, which wake threads that sleep."""
+"""The number of untimed runs at the beginning of each turn. These runs wake sleeping threads."""
 
 
 @dataclass

@@ -51,7 +51,7 @@ class Engine(ABC):
 
         Returns
         -------
-        For each thread, the function that it calls to run the model once.
+        A list of functions, one for each thread. Each function runs the model once.
         """
 
     def prepare(self, model: Any, feed: Feed) -> Runner:
@@ -106,10 +106,10 @@ class OnnxRuntime(Engine):
 class OpenVino(Engine):
     """OpenVINO on the CPU.
 
-    Each concurrent run has its own request, whose inputs are set once and read in place, as in
-    OpenVINO's own `benchmark_app`. Passing the inputs with every run costs some 25 microseconds
-    more. For several concurrent runs, OpenVINO's settings for latency and for throughput are both
-    tried, and the faster setting is used.
+    Each concurrent run has its own inference request, whose inputs are set once and read in place,
+    as in OpenVINO's own `benchmark_app`. Passing the inputs with every run costs some 25
+    microseconds more. For several concurrent runs, OpenVINO's settings for latency and for
+    throughput are both tried, and the faster setting is used.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class OpenVino(Engine):
 class TorchProgram(Engine):
     """PyTorch, which runs a program of torch.export, either eagerly or compiled by inductor.
 
-    `prepare` tries both ways and uses the faster one.
+    `prepare` tries the program eagerly and compiled, and uses the faster way.
     """
 
     name = "PyTorch"
@@ -210,7 +210,7 @@ class TorchProgram(Engine):
 
 
 class Artifact(Engine):
-    """An artifact of this package. Each concurrent run has its own instance."""
+    """An artifact of this package. Each concurrent run has its own instance of the artifact."""
 
     def __init__(
         self,
@@ -276,8 +276,8 @@ def best_of(candidates: Mapping[Any, Sequence[Runner]]) -> Any:
     A runner is a function that runs the model once. In one try, all runners of a candidate are
     called at once, each in a thread. Tries in the first tenth of a second do not count. The
     candidate's time is the median of the tries in another tenth of a second, or of five tries if
-    those take longer. There is a pause before each candidate, because onnxruntime's threads spin
-    for some time after a run.
+    five take longer than that. There is a pause before each candidate, because onnxruntime's
+    threads spin for some time after a run.
     """
     if len(candidates) == 1:
         return next(iter(candidates))
@@ -291,7 +291,7 @@ def _median_s(runners: Sequence[Runner]) -> float:
 
 
 def _tries_s(runners: Sequence[Runner], least: int) -> list[float]:
-    """Return the seconds of each of `least` or more tries. A try calls all runners at once."""
+    """Return the times of `least` or more tries, in seconds. A try calls all runners at once."""
     took: list[float] = []
     end = time.perf_counter() + _TRIES_S
     while len(took) < least or time.perf_counter() < end:

@@ -108,7 +108,7 @@ def _timed(
     runners: Sequence[Callable[[], object]],
     calls: Callable[[Callable[[], object], list[float]], None],
 ) -> Turn:
-    """Run `calls` for all runners at once, and return the measurements.
+    """Call `calls` for each runner, all at the same time, and return the measurements.
 
     The first runner uses the calling thread. Each other runner gets a new thread.
     """

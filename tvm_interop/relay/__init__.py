@@ -6,10 +6,10 @@ runs it needs to change only its imports::
     from tvm_interop import relay  # was: from tvm import relay
     from tvm_interop.contrib import graph_executor  # was: from tvm.contrib import graph_executor
 
-The package has `frontend.from_onnx`, `transform.InterOpSchedule` and `build`. These functions use
-Relax and this package's executor. They make no Relay program, so a pass that rewrites Relay
-programs finds nothing to rewrite. The import of any other name of Relay raises an ImportError,
-which names the counterpart of this name in Relax.
+The package has `frontend.from_onnx`, `transform.InterOpSchedule` and `build`. These three use Relax
+and this package's executor. They make no Relay program, so a pass that rewrites Relay programs
+finds nothing to rewrite. The import of any other name of Relay raises an ImportError, which names
+the counterpart of this name in Relax.
 """
 
 from __future__ import annotations

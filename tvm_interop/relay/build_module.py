@@ -44,7 +44,7 @@ class Library:
         self._name = name
 
     def __getitem__(self, name: str) -> Callable[[Any], PlacedLibrary]:
-        """Return the function that places the library on a device, for `lib["default"](dev)`.
+        """Return a function that places the library on a device, as `lib["default"](dev)` does.
 
         Raises
         ------

@@ -22,7 +22,7 @@ def from_onnx(
     opset: int | None = None,
     freeze_params: bool = True,
 ) -> tuple[Any, dict[str, Any]]:
-    """Import an ONNX model.
+    """Import an ONNX model as a Relax module, under the name of Relay's function.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ LENGTH_BYTES = 8
 """Before its job, the compiling process is sent the length of the job: a number of this many
 bytes."""
 _ENDS_WITHIN_S = 5.0
-"""A process that is told to end has this many seconds to do so, and is then killed."""
+"""A compiling process that is told to end is killed if it has not ended after this many seconds."""
 _MOST_SAID = 600
 """If a process fails, the error message ends with at most this many last characters of its output.
 """
@@ -68,7 +68,8 @@ class Background:
 
     A thread of this process waits for each compiling process. A compiling process ends when `close`
     is called, or when this process ends, even if it is killed. A forked child of this process
-    compiles nothing. In the child, unfinished compilations count as failed.
+    compiles nothing. For this child, compilations that had not ended at the time of the fork count
+    as failed.
     """
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # Its holder may lock it again, to close the session.
+        self._in_use = threading.RLock()  # `close` may lock it twice.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -90,20 +91,20 @@ class Background:
         return [_of_fork(state) for state in states]
 
     def note_whole(self, order: Order) -> None:
-        """Record that the session runs a completely compiled artifact for the shapes in `order`."""
+        """Record that the session runs a completely compiled artifact for the shapes of `order`."""
         self._note(CompileState(order.shapes, "whole", _now(), "done"))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Forget the state of shapes, because the session has dropped the instances for them."""
+        """Forget the state of `shapes`, because the session has dropped the instances for them."""
         with self._changed:
             self._states.pop(tuple(shapes), None)
 
     def start(self, order: Order, use: Use) -> None:
-        """Compile in the background. Then a thread of this object calls `use` with the artifact."""
+        """Compile in the background. Afterwards a thread of this object calls `use(artifact)`."""
         is_fork = os.getpid() != self._pid
         if is_fork:
-            # If another thread held the lock of the old condition at the time of the fork, nothing
-            # in this process ever releases it. So make a new condition.
+            # If another thread held the condition's lock at the time of the fork, nothing in this
+            # process ever releases this lock. So make a new condition.
             self._changed = threading.Condition()
         self._note(CompileState(order.shapes, "quick", _now(), "waiting"))
         if is_fork:
@@ -132,7 +133,7 @@ class Background:
     def let_go(self) -> None:
         """Tell the compiling process to end, without waiting for its end.
 
-        If the session changes to a new artifact at this moment, wait until it has changed.
+        If the session is changing to a new artifact at this moment, wait until the change is done.
         """
         if os.getpid() != self._pid:
             return  # This is a forked child: its parent process ends the compiling process.
@@ -203,7 +204,7 @@ class Background:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
-            start_new_session=True,  # Ctrl-C in a terminal does not reach the new process.
+            start_new_session=True,  # The new process gets no Ctrl-C of this terminal.
         )
 
     def _note(self, state: CompileState) -> None:
@@ -256,8 +257,8 @@ def check_background(options: dict[str, Any], model: Any, digest: str | None) ->
     Raises
     ------
     InputError
-        An option or the model cannot be passed to another process, or compiling in the background
-        would change nothing.
+        An option or the model cannot be passed to another process, or the background would have
+        nothing to improve, because the time budget is 0.
     """
     advice = "leave `compile_in_background` out"
     if not str(options.get("target", "llvm")).startswith("llvm"):
@@ -295,7 +296,7 @@ def _command() -> list[str]:
 def _answer(process: subprocess.Popen[bytes], payload: bytes) -> dict[str, Any]:
     """Send the job to the compiling process, and return the answer of the process.
 
-    The answer is empty if the process ended too early.
+    The answer is empty if the process ended before it answered.
     """
     assert process.stdin is not None
     assert process.stdout is not None
@@ -346,7 +347,7 @@ def _why_it_ended(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
 
 
 def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
-    """Close the standard input of `process`. It watches its input, and ends when it is closed."""
+    """Close the standard input of `process`, which then ends, because it watches its input."""
     assert process.stdin is not None
     with contextlib.suppress(OSError, ValueError):
         # If a forked child of this process also holds the pipe open, closing the pipe here does not

@@ -23,7 +23,8 @@ from .compiled_once import order_of
 from .source import artifact_or_source
 
 _NICENESS = 10
-"""The number by which the nice value of this process is above that of the session (see `os.nice`).
+"""The number by which the nice value of this process is above the nice value of the session's
+process (see `os.nice`). A process with a higher nice value gets less CPU time.
 
 If this process and the session want the same core, the session gets it for nine tenths of the time.
 """
@@ -62,7 +63,8 @@ def main() -> None:
 def _read(length: int) -> bytes:
     """Read exactly `length` bytes of standard input.
 
-    All other input is read by the thread that watches the input.
+    This function reads the job. Any later input is read by the thread that watches for the
+    session's end.
     """
     parts = []
     while length:
@@ -79,7 +81,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _watch(parent: int) -> None:
-    """End this process when the session is gone.
+    """End this process when the session has been closed or its process has ended.
 
     The main thread gets an exception, so that it removes its temporary files. If the main thread
     stays in native code for too long, this thread removes the files, and kills this process and all
@@ -117,7 +119,7 @@ def _work(job: dict[str, Any], answers: int) -> None:
 def _compiled(job: dict[str, Any], until_loaded: contextlib.ExitStack) -> tuple[Path, bool]:
     """Return the path of the artifact, and whether it is in the store of artifacts.
 
-    An artifact that is not stored is in a temporary folder, which `until_loaded` removes.
+    If the artifact is not in the store, it is in a temporary folder, which `until_loaded` removes.
     """
     from .._native.runtime import set_num_threads
 

@@ -72,7 +72,7 @@ class Binding:
         self._in_place: set[str] = set()
 
     def _follow(self) -> None:
-        """Change to the artifact that the session runs now, and bind the same memory again."""
+        """If the session runs a new artifact now, change to it, and bind the same memory again."""
         current = self._current()
         if current is None or current[0] is self._artifact:
             return
@@ -147,7 +147,7 @@ class Binding:
             self._in_place.add(name)
         except (InputError, DeviceError):
             if name in self._in_place:
-                # From now on, a run must not write to the array that was bound before.
+                # The array that was bound to this output before must not be written to any more.
                 self._module.set_output_zero_copy(name)
                 self._in_place.discard(name)
             self._copied_out[name] = array

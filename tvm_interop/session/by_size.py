@@ -19,7 +19,7 @@ _NOT_FOR_ONE = ("shapes", "most_sizes")
 class BySize:
     """The ranges of sizes of a session that compiles its model for each size separately.
 
-    A size is compiled at its first run.
+    The model is compiled for a size when the session first runs inputs of this size.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class BySize:
 
         Parameters
         ----------
-        error: the error of the compilation for all sizes.
+        error: the error that the compilation for all sizes together raised.
         most: the largest number of combinations of sizes that the session keeps ready. The number
             is only logged.
         """
@@ -57,7 +57,7 @@ class BySize:
         )
 
     def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the size of each dimension with a range.
+        """Return the sizes that inputs have in the dimensions that have a range.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class BySize:
         return tuple({**least, **found}[name][0] for name in self._wide)
 
     def count(self, sizes: Sequence[int]) -> None:
-        """Count a run at the sizes `sizes`."""
+        """Count a run of inputs that have the sizes `sizes`."""
         self._counts.count(tuple(sizes), tuple(sizes))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -104,11 +104,11 @@ class BySize:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """The names of the dimensions with a range."""
+        """The names of the dimensions that have a range of sizes."""
         return tuple(self._wide)
 
     def counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """Return the counts of runs for each combination of sizes."""
+        """Return how many runs there were at each combination of sizes."""
         return self._counts.counts()
 
     @property

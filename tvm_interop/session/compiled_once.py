@@ -35,8 +35,8 @@ class Order(NamedTuple):
         too. Empty if the user gave these shapes among the options.
     kept: the store of artifacts; None if the artifact is not stored.
     key: the artifact's key in the store; "" without a store.
-    any_shapes: the key of the data that are stored for the same model and options and all shapes;
-        "" without a store.
+    any_shapes: the key under which data for all shapes of the same model and options are stored; ""
+        without a store.
     """
 
     source: Source
@@ -75,8 +75,9 @@ class Order(NamedTuple):
         """Return an artifact for shapes that were not compiled in full.
 
         If the best kernels are known for other shapes of about the same size, the artifact gets
-        these kernels. It is taken from the store, or compiled without measurements. Otherwise the
-        model is compiled in full, and its best kernels are known from then on.
+        these kernels, and is found in the store or compiled without measurements. Otherwise the
+        model is compiled in full, and the kernels that this compilation chooses are stored for
+        other shapes.
 
         Raises
         ------
@@ -99,7 +100,7 @@ class Order(NamedTuple):
 
     @property
     def _known(self) -> KnownKernels | None:
-        """The kernels that were chosen for other shapes; None if `options` forbid to use them."""
+        """The kernels chosen for other shapes; None if `options` do not allow their use."""
         if self.kept is None or not self.shapes or not may_carry(self.options):
             return None
         return KnownKernels(self.kept, self.source.name, self.any_shapes)
@@ -109,7 +110,7 @@ class Order(NamedTuple):
 
         Parameters
         ----------
-        how: the end of the message that the logger writes before the compilation.
+        how: the last words of the message that is logged when the compilation begins.
         more: further options for `compile`, beside `options`.
 
         Raises
@@ -150,7 +151,7 @@ class Order(NamedTuple):
 
         name = self.source.name
         _LOG.warning(
-            "compiling `%s`%s quickly; it is compiled whole in the background", name, self.told
+            "compiling `%s`%s quickly; it is compiled in full in the background", name, self.told
         )
         began = time.monotonic()
         known = None if self._known is None else self._known.nearest(self.shapes)
@@ -163,7 +164,9 @@ class Order(NamedTuple):
 
     @contextlib.contextmanager
     def _refusal_kept(self) -> Iterator[None]:
-        """Store a CannotFillUpError, so that the next session raises it without compiling."""
+        """If the `with` block raises a CannotFillUpError, store it: the next session then raises it
+        at once.
+        """
         try:
             yield
         except CannotFillUpError as error:
@@ -173,7 +176,7 @@ class Order(NamedTuple):
 
     @property
     def told(self) -> str:
-        """The shapes as text, which follows the model's name in a log message."""
+        """The shapes as the text that follows the model's name in a log message."""
         return f" for {self.shapes}" if self.shapes else ""
 
 
@@ -206,7 +209,7 @@ def order_of(
 
 
 def _key(source: Source, kept: KeptArtifacts | None, options: Mapping[str, Any]) -> str:
-    """The key of an artifact of `source` in the store; "" without a store."""
+    """The key under which an artifact of `source` is stored; "" if there is no store."""
     return "" if kept is None else key_of(str(source.digest), _in_order(_counted(options)))
 
 

@@ -16,8 +16,8 @@ from .tensor_info import TensorInfo
 def is_open(source: Source, options: Mapping[str, Any]) -> bool:
     """Whether an input has open dimensions for which `options` gives no shape.
 
-    A model with such an input can be compiled only when `run` gets inputs, because only then all
-    its shapes are known.
+    A model with an input that has open dimensions can be compiled only when `run` gets inputs,
+    because only then all shapes are known.
     """
     given = options.get("input_shapes") or {}
     ranges = options.get("batch_sizes"), options.get("shapes")
@@ -27,7 +27,7 @@ def is_open(source: Source, options: Mapping[str, Any]) -> bool:
 
 
 def check_counts(instances: Any, threads: Any) -> None:
-    """Refuse numbers that are not whole numbers of 1 or more; `threads` may be None."""
+    """Check that `threads` and `instances` are whole numbers from 1 on; `threads` may be None."""
     for name, count in (("instances", instances), ("threads", 1 if threads is None else threads)):
         if not is_whole(count) or count < 1:
             raise InputError(f"`{name}` is {count!r}; give a whole number, 1 or more")

@@ -30,11 +30,11 @@ _LOG = logging.getLogger("tvm_interop")
 
 _FOLDER = "artifacts"
 _REFUSED = ".refused.json"
-"""Suffix of a file that says why a model cannot be compiled for ranges of sizes."""
+"""File name suffix for the reason why a model cannot be compiled for ranges of sizes."""
 _KERNELS = ".kernels.json"
-"""Suffix of a file that lists the kernels that were chosen for a model, by its inputs' shapes."""
+"""File name suffix for lists of the kernels that were chosen for a model, by its inputs' shapes."""
 _LOCK = ".compiling"
-"""The process that compiles in the background locks this file."""
+"""Name of the file that a process locks while it compiles in the background."""
 MAX_BYTES = 8 << 30
 """The largest total size of the stored artifacts, in bytes.
 
@@ -51,7 +51,7 @@ class KeptArtifacts:
     """
 
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> None:
-        """Remember the folder, which is created when the first artifact is stored."""
+        """Use the folder `folder`, which is created when the first artifact is stored."""
         self.folder = Path(folder)
         self._max_bytes = max_bytes
 
@@ -61,7 +61,7 @@ class KeptArtifacts:
         return self.folder / f"{readable}-{key[:16]}.tar"
 
     def has(self, name: str, key: str) -> bool:
-        """Whether there is a file for a key."""
+        """Whether there is a file for the artifact of a key."""
         return self.path_of(name, key).is_file()
 
     def find(self, name: str, key: str) -> Artifact | None:
@@ -78,7 +78,7 @@ class KeptArtifacts:
         except ArtifactError as error:
             _LOG.warning("%s; the model is compiled again", error)
             return None
-        artifact.from_elsewhere = False  # This machine has compiled the artifact.
+        artifact.from_elsewhere = False  # Do not warn: this machine has compiled the artifact.
         with contextlib.suppress(OSError):
             os.utime(path)  # Mark the file as used, so that it is deleted last.
         return artifact
@@ -89,7 +89,8 @@ class KeptArtifacts:
         if reason is None:
             try:
                 make_own_folder(self.folder)
-                # Check the folder again, because another user may have created it meanwhile.
+                # Check the folder's owner again, because another user may have created the folder
+                # meanwhile.
                 reason = why_not_trusted(self.folder)
                 if reason is None:
                     path = self.path_of(name, key)
@@ -127,7 +128,7 @@ class KeptArtifacts:
         self._write_small(self.path_of(name, key).with_suffix(_KERNELS), entries)
 
     def _write_small(self, path: Path, data: bytes) -> None:
-        """Write a file that only saves time later. If it cannot be written, do nothing."""
+        """Write a file that only saves time in later sessions. If this fails, do nothing."""
         if why_not_trusted(self.folder) is None:
             with contextlib.suppress(OSError):
                 make_own_folder(self.folder)
@@ -140,7 +141,7 @@ class KeptArtifacts:
 
         Waiting makes sure that equal models are compiled only once, and that measurements do not
         disturb each other. The system ends the wait when the other process ends, even if it is
-        killed. If the folder cannot be used, there is no wait.
+        killed. If the folder cannot be used, the function does not wait.
         """
         with contextlib.ExitStack() as held:
             if why_not_trusted(self.folder) is None:

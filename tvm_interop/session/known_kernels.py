@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .kept_artifacts import KeptArtifacts
 
 _FAR = 8.0
-"""Kernels are used for inputs of other shapes only if these have at most this many times more, or
-fewer, elements than the inputs for which the kernels were chosen."""
+"""Kernels that were chosen for inputs of some shapes are used for inputs of other shapes only if
+the numbers of elements of both differ by at most this factor."""
 _MOST = 16
 """Largest number of shapes for which the kernels of a model are stored. The oldest entries are
 dropped first."""
@@ -31,9 +31,9 @@ _OPTIONS = frozenset(
         "streams", "target", "threads", "time_budget", "winograd",
     }
 )  # fmt: skip
-"""Kernels of other shapes are used only if all given options of `compile` are among these. With any
-other option, such as a precision or an option of a scheduler, measurements are made at each
-shape."""
+"""Kernels that were chosen for other shapes are used only if all options given to `compile` are in
+this set. With any other option, such as a precision or an option of a scheduler, measurements are
+made at each shape."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shapes of inputs, by name."""
@@ -50,7 +50,7 @@ class KnownKernels:
     """The stored kernels of one model, compiled with the same options for several shapes."""
 
     def __init__(self, kept: KeptArtifacts, name: str, key: str) -> None:
-        """Remember where the kernels are stored.
+        """Keep the arguments, which say where the kernels are stored.
 
         Parameters
         ----------
@@ -61,11 +61,12 @@ class KnownKernels:
         self._kept, self._name, self._key = kept, name, key
 
     def nearest(self, shapes: Shapes) -> KernelsForShapes | None:
-        """Return the kernels for the nearest shapes; None if all shapes are too far away.
+        """Return the kernels stored for the shapes nearest to `shapes`; None if all are too far
+        away.
 
-        The distance of two shapes is the factor by which their numbers of elements differ. If there
-        are several inputs, the one with the largest distance counts. Of equally near shapes, those
-        that were stored last win.
+        The distance of two shapes is the factor by which their numbers of elements differ. If a
+        model has several inputs, the largest of their distances counts. If several stored shapes
+        are equally near, the shapes that were stored last are chosen.
         """
         near = [(_distance(each.shapes, shapes), -i, each) for i, each in enumerate(self._all())]
         near = [found for found in near if found[0] <= _FAR]
@@ -107,7 +108,7 @@ def may_carry(options: Mapping[str, Any]) -> bool:
 
 
 def carried_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options to compile with the kernels of other shapes, without `like`.
+    """Return the options of a compilation that takes kernels chosen for other shapes from `like`.
 
     If no scheduler is given, the model runs sequentially, because searching for a schedule and
     checking it takes longer than all other steps together.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Pool:
     """The instances of one artifact. A run takes an instance from `modules` and puts it back.
 
-    The module `first` counts the runs of all instances.
+    The member `first` is one of the instances, and it counts the runs of all of them.
     """
 
     def __init__(self, artifact: Artifact, instances: int) -> None:
@@ -31,13 +31,13 @@ class Pool:
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
-        if self._shares_memory:  # All sizes together take little more memory than one.
+        if self._shares_memory:  # All sizes share memory, so it costs little to open all.
             for module in self.modules.queue:
                 module.open_all_sizes()
 
     @property
     def own_nbytes(self) -> int:
-        """The bytes of all instances' tensors, without the bytes that `turns_nbytes` counts."""
+        """The bytes of tensors that only these instances use; `turns_nbytes` counts shared ones."""
         if self._shares_memory:
             return self._ports_nbytes * self.modules.maxsize
         plan = self.first.plan
@@ -49,7 +49,7 @@ class Pool:
         """An estimate of the bytes that these instances share with instances for other sizes.
 
         All sizes share the weights and the memory for the tensors between operators. A kernel of a
-        library may copy its inputs and outputs into another layout. All kernels share one piece of
+        library may copy its inputs and outputs into another layout. All kernels share one block of
         memory for such copies, so only the largest copies of a single kernel count.
         """
         if not self._shares_memory:
@@ -69,7 +69,7 @@ class Pool:
 
     @property
     def _shares_memory(self) -> bool:
-        """Whether the native library runs the instances on a CPU."""
+        """Whether the instances share memory: only if the native library runs them on a CPU."""
         return self.artifact.native is not None and not self.artifact.is_for_gpus
 
     def infos(self) -> tuple[list[TensorInfo], list[TensorInfo]]:

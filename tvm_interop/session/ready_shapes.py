@@ -17,14 +17,14 @@ Count = Callable[[], None] | None
 
 
 class ReadyShapes:
-    """The instances for the shapes that were used last.
+    """Holds the instances for the combinations of input shapes that were used last.
 
     Any thread may call any method. No method waits for a compilation. So the model can run for some
     shapes while it is compiled for others.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        """Make the object. It has no instances yet.
+        """Make the object, without any instances yet.
 
         Parameters
         ----------
@@ -48,7 +48,7 @@ class ReadyShapes:
     def use(self, key: Key, count: Count) -> Pool | None:
         """Return the instances for the shapes `key`, and call `count`, which counts a run.
 
-        If there are no such instances, return None and do not call `count`.
+        If there are no instances for these shapes, return None and do not call `count`.
         """
         with self._lock:
             pool = self._by_shape.get(key)
@@ -61,8 +61,8 @@ class ReadyShapes:
     def add(self, key: Key, pool: Pool, count: Count) -> list[Key]:
         """Add instances, and call `count`, which counts a run.
 
-        Return the shapes whose instances were dropped to make room. The least recently used shapes
-        are dropped first.
+        Return the shapes whose instances were dropped because the instances were too many or too
+        large. The instances of the least recently used shapes are dropped first.
 
         Raises
         ------

@@ -73,7 +73,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
     With ranges in `shapes`, all sizes run without further compilation if inputs may be padded
     (filled up) to a larger size. Otherwise a warning says why not, and each size is compiled at its
-    first run. If only the mask of one run forbids padding, only the size of this run is compiled.
+    first run. If a model may be padded but the mask that one run gets forbids padding, only the
+    size of this run is compiled separately.
 
     Attributes
     ----------
@@ -359,13 +360,14 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
     @property
     def states(self) -> list[CompileState]:
-        """The state of each combination of input shapes, if `compile_in_background` was given.
+        """The state of the compilation for each combination of input shapes.
 
-        The list has an element for each combination. It says which artifact runs: the artifact
-        compiled without measurements (`quick`) or the completely compiled artifact (`whole`). It
-        also gives the time at which this artifact began to run, and the state of the compilation in
-        the background, with the error if the compilation failed. Without `compile_in_background`,
-        or if the session was made from an artifact, the list is empty.
+        With `compile_in_background`, the list has an element for each combination of input shapes.
+        The element says which artifact runs: the artifact compiled without measurements (`quick`)
+        or the completely compiled artifact (`whole`). It also gives the time at which this artifact
+        began to run, and the state of the compilation in the background, with the error if the
+        compilation failed. Without `compile_in_background`, or if the session was made from an
+        artifact, the list is empty.
         """
         return [] if self._background is None else self._background.states()
 
@@ -401,7 +403,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def _improve(self, order: Order) -> None:
         """Compile in the background. Later runs use the result."""
         assert self._background is not None
-        this = weakref.ref(self)  # A weak reference: compiling must not keep the session alive.
+        # A weak reference, so that a compilation in the background does not keep the session alive.
+        this = weakref.ref(self)
 
         def use(artifact: Artifact) -> None:
             session = this()
@@ -411,7 +414,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         self._background.start(order, use)
 
     def _replace(self, key: tuple[Any, ...], artifact: Artifact) -> None:
-        """Run `artifact` from now on for inputs of these shapes.
+        """Run `artifact` from now on for inputs of the shapes of `order`.
 
         Runs that have already begun use the old artifact to their end. The last of these runs frees
         the old artifact's memory.
@@ -442,7 +445,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             self.path = artifact.path
 
     def _current(self) -> tuple[Artifact, GraphModule] | None:
-        """The artifact that runs now, and one of its modules; None if the session was closed."""
+        """The artifact that the session runs now, and one of its modules; None after `close`."""
         pool = self._pool
         return None if pool is None else (pool.artifact, pool.first)
 
@@ -466,7 +469,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         pool = self._by_shape.use(key, count)
         if pool is not None:
             return pool
-        with self._compiling:  # Compilations wait for each other; runs do not wait.
+        with self._compiling:  # One compilation at a time; runs do not wait.
             self._check_is_open()
             # Another thread may have compiled the model for these shapes by now.
             pool = self._by_shape.use(key, count)

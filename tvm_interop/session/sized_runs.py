@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SizedRuns:
-    """The part of a session that knows its ranges of sizes and counts its runs."""
+    """The part of a session that knows the session's ranges of sizes and counts its runs."""
 
     _pool: Pool | None
     _by_size: BySize | None
@@ -26,7 +26,7 @@ class SizedRuns:
 
     @property
     def runs_by_size(self) -> dict[tuple[int, ...], int]:
-        """For each size, how many runs of this session had it; see `GraphModule.runs_by_size`.
+        """The number of this session's runs at each size; see `GraphModule.runs_by_size`.
 
         The runs of all instances count, and so do runs with bindings. Any thread may read this
         attribute. If each size is compiled at its first run, only the sizes that the session keeps
@@ -37,16 +37,16 @@ class SizedRuns:
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """For each size, the numbers of all runs and of padded runs, and the share of padding."""
+        """For each size: the number of runs, the number of padded runs, the fraction of padding."""
         if self._by_size is not None:
             return self._by_size.counts()
         return {} if self._pool is None else self._pool.first.run_counts
 
     @property
     def why_not_filled_up(self) -> str | None:
-        """Why inputs are not padded, so that each size is compiled at its first run.
+        """The reason why inputs are not padded, so that each size is compiled at its first run.
 
-        The value is None if inputs are padded, or if the model has no ranges of sizes.
+        None if inputs are padded, or if the model has no ranges of sizes.
         """
         return None if self._by_size is None else self._by_size.why
 

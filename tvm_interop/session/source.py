@@ -78,9 +78,9 @@ def artifact_or_source(given: Any) -> Artifact | Source:
 def with_tensors(source: Source, is_stored: bool) -> Source:
     """Return `source` with the inputs and outputs of a program of `torch.export`.
 
-    For any other model, the result is `source` itself. The result is `source` too if the artifact
-    is stored: the artifact names its inputs and outputs, and converting the program would take
-    seconds.
+    If the model is not a program of `torch.export`, the result is `source` itself. The result is
+    `source` too if the artifact is stored, because the artifact names its inputs and outputs, and
+    converting the program would take seconds.
 
     Parameters
     ----------
@@ -193,8 +193,8 @@ def _digest_of_message(model: Any) -> str | None:
 def require_compiler(source: Source) -> None:
     """Check that this process can compile a model.
 
-    A session checks this only when it has found no stored artifact, because the import of TVM takes
-    seconds.
+    The check imports TVM, which takes seconds. So a session calls this function only when it has
+    found no stored artifact.
 
     Raises
     ------

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .._native.runtime import Port
 
 _OF_ONNX = {"float32": "float", "float64": "double"}
-"""onnxruntime's name for each type that NumPy names differently, by NumPy's name."""
+"""Maps NumPy's name of a type to onnxruntime's name, for the types whose two names differ."""
 
 
 class TensorInfo(NamedTuple):

@@ -13,7 +13,7 @@ from ..plan.plan import Plan
 def chrome_trace(rows: Iterable[OpProfile], plan: Plan) -> str:
     """Write a Chrome trace with a row per stream, a slice per operator and an arrow per wait.
 
-    All times are in microseconds.
+    All times in the trace are in microseconds.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def chrome_trace(rows: Iterable[OpProfile], plan: Plan) -> str:
 
 
 def _arrows(rows: list[OpProfile], plan: Plan) -> list[dict[str, Any]]:
-    """One arrow per wait, from the middle of an operator to the start of the waiting operator."""
+    """An arrow per wait, from the middle of an operator to the start of the waiting operator."""
     seen = {row.name: row for row in rows}
     arrows: list[dict[str, Any]] = []
     for op in plan.operators:

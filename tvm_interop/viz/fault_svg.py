@@ -56,7 +56,7 @@ def _line(
 ) -> None:
     """Draw a line from the end of one box to the beginning of another.
 
-    The second box may lie to the left of the first.
+    The box at which the line ends may lie to the left of the box at which it begins.
     """
     (x1, y1), (x2, y2) = source, target
     child(root, "line", x1=x1 + _BOX, y1=y1 + 15, x2=x2, y2=y2 + 15, **attributes)

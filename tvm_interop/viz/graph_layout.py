@@ -49,10 +49,10 @@ def lay_out(record: Record) -> GraphLayout:
     The column of an operator is the first column after all operators that it reads, and after the
     operator that comes before it on its stream. A stage begins after the stage before it.
 
-    If a reader of an operator is further right than the next column, the line to the reader runs
-    along a track. A track is a horizontal line below the lane of the operator. All such lines of an
-    operator share one track. Operators get their tracks from left to right, and each operator gets
-    the topmost free track.
+    If an operator's reader is further right than the next column, the line to the reader runs along
+    a track. A track is a horizontal line below the lane of the operator. All lines of an operator
+    to such readers share one track. Operators get their tracks from left to right, and each
+    operator gets the topmost free track.
 
     With several GPUs, stages overlap in time, so the drawing does not mark stages.
     """
@@ -100,14 +100,14 @@ def _needs_track(columns: list[int], source: int, target: int) -> bool:
 
 
 def _tracks(record: Record, columns: list[int]) -> dict[int, int]:
-    """For each operator that needs a track, the number of its track. The topmost track is 0."""
+    """Return the number of the track of each operator that needs one. The topmost track is 0."""
     furthest: dict[int, int] = {}
     for target, op in enumerate(record.operators):
         for source in op.reads:
             if _needs_track(columns, source, target):
                 furthest[source] = max(furthest.get(source, 0), columns[target])
     tracks: dict[int, int] = {}
-    free_from: dict[int, list[int]] = {}  # For each stream, the first free column of each track.
+    free_from: dict[int, list[int]] = {}  # By stream: the first free column of each track.
     for source in sorted(furthest, key=lambda op: columns[op]):
         rows = free_from.setdefault(record.operators[source].stream, [])
         found = next((t for t, column in enumerate(rows) if column <= columns[source]), len(rows))

@@ -1,6 +1,6 @@
 """The kinds of operators, each with a colour.
 
-Colour-blind people can distinguish the colours.
+The colours are chosen so that colour-blind people can distinguish them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A kind of operator, with a pattern that its kernels' names match, and its colours."""
+    """A kind of operator, with its colours and a pattern that the names of its kernels match."""
 
     name: str
     pattern: str

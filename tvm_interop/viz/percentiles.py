@@ -82,7 +82,7 @@ def _axes(root: Element, right: float, top_us: float, step_us: float) -> None:
 
 
 def _curve(latencies_us: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
-    """The points of a line: pairs of a distance (see `_place`) and a latency in microseconds."""
+    """The points of a line: pairs of a place on the axis (see `_place`) and a latency in us."""
     places = np.linspace(0.0, _place(_last(len(latencies_us))), 200)
     percents = 100 * (1 - 10.0**-places)
     return list(zip(places.tolist(), np.percentile(latencies_us, percents).tolist(), strict=True))
@@ -107,6 +107,6 @@ def _y(us: float, top_us: float) -> float:
 
 
 def _step(top_us: float) -> float:
-    """A round number of microseconds between grid lines, so that `top_us` holds 4 to 10 of them."""
+    """A round number of microseconds between grid lines that gives 4 to 10 lines up to `top_us`."""
     size = 10.0 ** math.floor(math.log10(max(top_us, 1e-3)))
     return size * next(factor for factor in (0.2, 0.5, 1.0, 2.0) if top_us / (size * factor) <= 10)

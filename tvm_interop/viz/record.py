@@ -31,8 +31,8 @@ class OperatorRecord:
     provider: library of the operator's kernel, such as `tvm` or `onednn`.
     stage: index of the operator's stage; None in a streamed schedule.
     start_us, end_us: measured microseconds since the start of the run.
-    predicted_us: start and end of the operator that the scheduler predicted; None if it predicted
-        no times.
+    predicted_us: the start and the end that the scheduler predicted for the operator; None if it
+        predicted no times.
     waits: indices of the operators on other streams that this operator waits for.
     reads: indices of the operators whose outputs this operator reads, each once.
     output_bytes: number of bytes that the operator writes.
@@ -130,7 +130,7 @@ class Record:
 
     @property
     def has_one_order_of_stages(self) -> bool:
-        """Whether stages run one after the other; False if there are no stages or several GPUs."""
+        """Whether all stages run one after another; False without stages or with several GPUs."""
         return self.num_stages > 0 and not self.on_several
 
     @property
@@ -148,7 +148,7 @@ class Record:
         return by_device
 
     def stream_said(self, stream: int) -> str:
-        """The label of a stream."""
+        """Return the text with which pictures label a stream."""
         target = self._copies_to(stream)
         return f"stream {stream}" if target is None else f"to {target}"
 
@@ -182,7 +182,7 @@ def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
     Parameters
     ----------
     title: title in the pictures.
-    runs: number of runs of which the fastest is recorded. Two more runs warm up before them.
+    runs: number of runs, of which the fastest is recorded. Two more runs come first, to warm up.
     """
     module = GraphModule(artifact)
     shapes, dtypes = module.get_input_info()
@@ -221,7 +221,7 @@ def from_profile(
     plan: Plan | None = None,
     runs: int = 1,
 ) -> Record:
-    """Make the record of an artifact from a given profile.
+    """Make the record of an artifact's run from a given profile of this run.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def _makespan(profile: list[OpProfile]) -> float:
 
 
 def _memory(plan: Plan, operators: tuple[OperatorRecord, ...]) -> tuple[tuple[float, int], ...]:
-    """The bytes in use over time, as pairs (us, bytes).
+    """Return how many bytes are in use over time, as pairs (us, bytes).
 
     A tensor is in use from the start of the first operator that writes it to the end of the last
     operator that uses it.

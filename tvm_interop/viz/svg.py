@@ -65,7 +65,7 @@ def to_text(root: Element, *, standalone: bool = False) -> str:
 def printable(text: str) -> str:
     r"""Replace each character that is not allowed in XML by an escape such as `\x00`.
 
-    Names come from models and may contain any character.
+    The text may be a name from a model, which may contain any character.
 
     Examples
     --------

@@ -53,7 +53,7 @@ def scale_of(records: list[Record]) -> float:
 
 
 def labels(record: Record) -> Element:
-    """Draw the names of the rows."""
+    """Draw the names of the rows to the left of the time axis."""
     rows = _rows(record)
     root = canvas(MARGIN, rows.height)
     if rows.strip is not None:
@@ -152,7 +152,7 @@ def _draw_stages(
 ) -> None:
     """Shade the time of each stage on each stream.
 
-    If the stages run one after the other, also draw a row that shows them.
+    If the stages run one after the other, also draw a row that shows the stages.
     """
     spans: dict[tuple[int, int], tuple[float, float]] = {}
     for op in record.operators:
@@ -247,7 +247,7 @@ def _draw_memory(root: Element, record: Record, y: int, scale_us: float) -> None
 
 
 def _fits(start: float, end: float, scale_us: float, width: float | str, at_least: float) -> bool:
-    """Whether a box has room for its label; always true for a page, whose script hides labels."""
+    """Whether a box is wide enough for its label; True on a page, whose script hides labels."""
     return isinstance(width, str) or (end - start) / scale_us * width >= at_least
 
 

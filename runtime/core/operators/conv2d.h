@@ -16,8 +16,8 @@ struct Conv2d : OpDescription {
   Window window;
   int64_t groups = 1;
   Ending ending;
-  // Whether the factors of float32 products may be rounded to TF32, which keeps 10 of the 23 bits
-  // of the mantissa.
+  // Whether float32 numbers may be rounded to TF32 before they are multiplied. TF32 keeps 10 of the
+  // 23 bits of the mantissa.
   bool allow_tf32 = false;
 
   size_t NumArguments() const override { return 3 + ending.has_bias + ending.has_sum; }

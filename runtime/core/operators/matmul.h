@@ -13,14 +13,14 @@ namespace tvm_interop {
 // of N numbers, optionally a tensor to add that has the output's shape, and the output.
 struct Matmul : OpDescription {
   Ending ending;
-  // Whether the factors of float32 products may be rounded to TF32, as in `Conv2d`.
+  // Whether float32 numbers may be rounded to TF32 before they are multiplied, as in `Conv2d`.
   bool allow_tf32 = false;
 
   size_t NumArguments() const override { return 3 + ending.has_bias + ending.has_sum; }
   std::string WhyWrong() const override;
   void VisitFields(Fields* fields) override;
   const Ending& ends() const override { return ending; }
-  // The right factor may be a part of a larger matrix, cut along its columns.
+  // The right matrix may be a part of a larger matrix, cut along its columns.
   bool MayCut(int64_t argument, int64_t axis) const override {
     return argument == 1 && axis == static_cast<int64_t>(shapes[1].size()) - 1;
   }

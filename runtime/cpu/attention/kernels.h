@@ -34,7 +34,7 @@ struct Sizes {
   int64_t rows = 0;  // Queries whose scores are in scratch memory together, see `RowsAtOnce`.
 };
 
-// The kernels for one width of vectors.
+// The kernels of attention for one width of vectors.
 struct Kernels {
   int lanes;    // Numbers in a vector.
   int columns;  // Columns of a matrix product that are computed together.
@@ -61,8 +61,8 @@ static inline int64_t ScoresStride(int64_t lanes, const Sizes& sizes) {
 
 // Returns how many numbers the packed keys and values of a head have. The keys form a matrix with a
 // column for each key, and the values form a matrix with a row for each value. Both matrices are
-// divided into blocks of `columns` columns. If at most as many columns remain for the last block as
-// a vector has lanes, this block is a single vector wide. Zeros fill the last block up.
+// divided into blocks of `columns` columns. If the columns that remain for the last block fit into
+// one vector, this block is one vector wide. Zeros fill the last block up.
 static inline int64_t PackedSize(const Kernels& kernels, const Sizes& sizes) {
   return RoundedUp(sizes.positions, kernels.lanes) * sizes.depth +
          RoundedUp(sizes.width, kernels.lanes) * sizes.positions;

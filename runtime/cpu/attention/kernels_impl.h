@@ -29,7 +29,7 @@ struct Computes {
 
   static int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-  // Copies `there` numbers, and then writes zeros until `to` has `wide` numbers.
+  // Copies `there` numbers to `to`, and fills `to` with zeros up to `wide` numbers.
   static void CopyRow(const float* from, int64_t there, int64_t wide, float* to) {
     int64_t k = 0;
     for (; k + kLanes <= there; k += kLanes) Vector::Store(to + k, Vector::Load(from + k));
@@ -54,7 +54,7 @@ struct Computes {
     }
   }
 
-  // Packs the transposed matrix: its rows become the columns of blocks.
+  // Packs the transpose of a matrix: the rows of the matrix become the columns of the blocks.
   static void PackRows(const float* from, int64_t rows, int64_t columns, float* packed) {
     for (int64_t first = 0; first < rows; first += kColumns) {
       const int64_t there = Smaller(rows - first, kColumns), wide = Wide(there);

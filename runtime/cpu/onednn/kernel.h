@@ -108,7 +108,7 @@ class OneDnnKernel : public LibraryKernel {
   Call MakeReorder(int from, int to);
   // Adds the scratchpad of a primitive, if it needs one, to the primitive's tensors.
   void AddScratchpad(PrimitiveDesc desc, std::vector<std::pair<int, int>>* tensors);
-  // `scratch` is the leased memory.
+  // `scratch` is the scratch memory that the kernel has leased for this run.
   void BindAddresses(char* scratch);
   void Execute(const Call* calls, size_t count);
 

@@ -40,7 +40,8 @@ class RegisteredMaker {
   }
 };
 
-// Whether an operator adds up products. The factors of such products may be rounded to bfloat16.
+// Whether an operator computes sums of products. The numbers that such an operator multiplies may
+// be rounded to bfloat16.
 enum class Multiplies { kNo, kYes };
 
 // Returns why oneDNN does not support the types of a floating-point operator, or an empty string if

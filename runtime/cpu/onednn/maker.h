@@ -49,7 +49,7 @@ class Maker {
   // `wanted`, and binds the result.
   void BindUnary(PrimitiveDesc desc, const MemoryDescObject* wanted);
   void AddBias(const MemoryDescObject* desc, std::vector<std::pair<int, int>>* tensors);
-  // Binds the result, whose layout in memory is `given`, and adds the call.
+  // Binds the result, whose layout in memory is `given`, and adds the call of the primitive.
   void AddResultAndCall(PrimitiveDesc desc, const Owned<MemoryDesc>& given,
                         std::vector<std::pair<int, int>> tensors);
 
@@ -97,12 +97,12 @@ class Maker {
                : descs_.Laid(op_.shapes[arg], type, op_.layouts[arg]);
   }
 
-  // Describes the right factor of a matrix product as it lies in memory.
+  // Describes the right matrix of a matrix product as it lies in memory.
   Owned<MemoryDesc> GivenRight(int type) const {
     return op_.is_cut(1) ? descs_.Strided(op_.shapes[1], type, Descs::Contiguous(GivenShape()))
                          : descs_.Plain(op_.shapes[1], type);
   }
-  // The shape of the larger tensor that the cut argument is a part of.
+  // The shape of the larger tensor out of which an argument is cut.
   Shape GivenShape() const;
   // Returns the argument, with its position in the larger tensor if it is cut.
   KernelArgument Argument(int arg) const;
@@ -112,7 +112,7 @@ class Maker {
   // The type to which numbers are rounded before they are multiplied.
   int Factors() const { return TypeOf(op_.dtype); }
   // The type that the primitive uses for an addend or a result of a product. It is float32 if the
-  // factors are float32, and the stored type otherwise.
+  // numbers to multiply are float32, and the stored type otherwise.
   int Computed(int arg) const { return Factors() == kFloat32 ? kFloat32 : Stored(arg); }
   // The type of both source and result in a primitive that only moves or pools numbers. It is the
   // stored type if source and result are stored in the same type. Otherwise it is float32.
@@ -147,7 +147,7 @@ class Maker {
   std::unique_ptr<OneDnnKernel> kernel_;
 };
 
-// A maker of kernels of one kind, with access to the kind's own fields.
+// A maker of kernels for operators of one kind, with access to the fields of this kind.
 template <typename Kind>
 class MakerOf : public Maker {
  public:

@@ -10,7 +10,8 @@
 namespace tvm_interop {
 namespace onednn {
 
-// A maker of kernels that multiply integers. `Kind` has the fields `ending` and `integers`.
+// A maker of kernels that multiply integers. The class `Kind` of the operator has the fields
+// `ending` and `integers`.
 template <typename Kind>
 class QuantisedMaker : public MakerOf<Kind> {
  public:

@@ -16,7 +16,8 @@ namespace tvm_interop {
 namespace rows {
 namespace {
 
-// The number of terms in a partial sum. This many rows of a group fit into the L2 cache of a core.
+// The number of terms in a partial sum. A group is some columns of the packed right matrix. This
+// many rows of a group fit into the L2 cache of a core.
 constexpr int64_t kTerms = 256;
 // The number of rows that are multiplied at once, by up to `kWide` vectors. It is chosen so that
 // the sums, the vectors and one more number fit into the registers.
@@ -24,7 +25,7 @@ constexpr int kRowsAtOnce = 6;
 template <typename Vector>
 constexpr int kWide = Vector::kLanes == 16 ? 4 : 2;
 
-// Multiplies kRows rows by `wide` vectors, at most as many as `kWide` says.
+// Multiplies kRows rows by `wide` vectors of columns. `wide` is at most `kWide`.
 template <typename Vector, int kRows>
 void MultiplyRows(const float* left, int64_t stride, const float* right, int64_t wide,
                   int64_t terms, float* sums, int64_t right_stride, bool adds) {

@@ -88,7 +88,7 @@ class ProductKernel : public LibraryKernel {
     }
   }
 
-  // Computes one task's share of the groups.
+  // Computes the groups of columns that belong to task `task`.
   static int Task(int task, int tasks, void* data) {
     const ProductKernel& self = *static_cast<ProductKernel*>(data);
     const int64_t groups = self.groups();

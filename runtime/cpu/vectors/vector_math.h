@@ -30,7 +30,8 @@ namespace {
 // vectors. The rows of the left matrix lie `stride` numbers apart, those of the right matrix
 // `right_stride` numbers, and those of the result `to_stride` numbers. Terms are added up in order.
 // Every kTerms terms give a partial sum, and the partial sums are added up, because the rounding
-// error of one long sum would be larger. If `adds` is set, they are added to the result.
+// error of one long sum would be larger. If `adds` is true, these sums are added to the numbers
+// that `to` holds already.
 template <typename Vector, int kRows, int kWide, int64_t kTerms>
 void Multiply(const float* left, int64_t stride, const float* right, int64_t terms, float* to,
               int64_t to_stride, int64_t right_stride = kWide * Vector::kLanes, bool adds = false) {
@@ -130,7 +131,7 @@ typename Vector::Type VectorGeluTanh(typename Vector::Type x) {
   return VectorTimesSigmoid<Vector>(x, power);
 }
 
-// Applies `last` to `x`. The bounds are those of `kClip`.
+// Applies the function `last` to `x`. `low` and `high` are the bounds of `kClip`.
 template <typename Vector>
 typename Vector::Type VectorLast(Last last, float low, float high, typename Vector::Type x) {
   const auto zero = Vector::All(0);

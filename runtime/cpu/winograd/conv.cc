@@ -156,7 +156,7 @@ class Conv : public LibraryKernel {
     return (apart + kTile - 1) / kTile * dilation;
   }
 
-  // Computes one task's share of the tiles.
+  // Computes the tiles that belong to task `task`.
   static int Task(int task, int tasks, void* data) {
     const Conv& self = *static_cast<Conv*>(data);
     const int64_t tiles = self.conv_.tiles(), step = self.tiles_at_once_;

@@ -45,7 +45,7 @@ struct Convolution {
   int64_t tiles() const { return images * tiles_y * tiles_x; }
 };
 
-// The kernels for one width of vectors.
+// The kernels of Winograd's algorithm for one width of vectors.
 struct Kernels {
   // How many numbers a vector has. A block of a blocked image has a multiple of this number of
   // channels.

@@ -66,7 +66,7 @@ struct Computes {
     out[5] = Vector::Fma(product, d1, Vector::NegFma(sum, d3, d5));
   }
 
-  // Multiplies A^T by six vectors.
+  // Multiplies the matrix A^T of Winograd's algorithm by six vectors.
   static inline __attribute__((always_inline)) void FromPoints(const V* m, V* out) {
     constexpr float kNear2 = kNear * kNear, kFar2 = kFar * kFar;
     const V sum_near = Vector::Add(m[1], m[2]), difference_near = Vector::Sub(m[1], m[2]);

@@ -17,7 +17,7 @@ using namespace cublaslt;  // NOLINT: this file is about nothing else.
 
 // The largest number of algorithms to choose from.
 constexpr int kMostCandidates = 16;
-// The alignment of every address, in bytes. `CheckCudaArguments` has checked it.
+// The alignment of the address of every matrix, in bytes. `CheckCudaArguments` has checked it.
 constexpr uint32_t kAlignment = 16;
 
 void Check(const Api& api, int status, const char* call) {
@@ -44,7 +44,8 @@ struct Sizes {
     n = right.back();
     const int64_t rows =
         std::accumulate(left.begin(), left.end() - 1, int64_t{1}, std::multiplies<int64_t>());
-    // If all products share one right factor, the whole batch is one tall product.
+    // If all products of the batch have the same right matrix, the whole batch is computed as one
+    // tall product.
     batch = right.size() == 2 ? 1 : rows / left[left.size() - 2];
     m = rows / batch;
   }

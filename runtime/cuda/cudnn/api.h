@@ -35,7 +35,7 @@ enum MathType : int {
   kFmaMath = 3
 };
 enum ActivationMode : int { kRelu = 1, kIdentity = 5 };
-// How an activation treats NaN: cuDNN's fused convolution accepts only this value.
+// Says how an activation treats NaN. This is the only value that cuDNN's fused convolution accepts.
 enum NanPropagation : int { kNotPropagateNan = 0 };
 enum Determinism : int { kDeterministic = 1 };
 enum ForwardAlgorithm : int { kImplicitPrecompGemm = 1 };

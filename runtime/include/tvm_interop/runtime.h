@@ -135,7 +135,7 @@ TVI_EXPORT void tvi_model_free(tvi_model* model);
 /* A warning about a loaded model, for example that oneDNN is missing; NULL if there is none. Valid
  * as long as the model. */
 TVI_EXPORT const char* tvi_model_warning(const tvi_model* model);
-/* 1 if the model needs a kernel library that is missing, and runs its slower kernels; else 0. */
+/* 1 if a kernel library that the model needs is missing, so that slower kernels run; else 0. */
 TVI_EXPORT int32_t tvi_model_uses_fallback(const tvi_model* model);
 
 /* The device that the model was compiled for: "cpu:0", or a GPU such as "cuda:0". NULL if `shape`

@@ -11,12 +11,12 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// If the distance between rows of the right factor is a multiple of this many bytes, all elements
+// If the distance between rows of the right matrix is a multiple of this many bytes, all elements
 // of a column must share a few sets of the cache. oneDNN's `gemm`, which CPUs without AVX-512 use,
-// reads the right factor along columns. With such a distance, it takes up to twice as long.
+// reads the right matrix along columns. With such a distance, it takes up to twice as long.
 constexpr int64_t kCollidingBytes = 2048;
-// In this case, the distance between rows is increased by this number of elements: a cache line of
-// 64 bytes.
+// If the distance between rows of the right matrix is a multiple of `kCollidingBytes`, the distance
+// is increased by this number of elements, which is a cache line of 64 bytes.
 constexpr int64_t kRowPadding = 16;
 
 class MatmulMaker : public MakerOf<Matmul> {
@@ -34,7 +34,8 @@ class MatmulMaker : public MakerOf<Matmul> {
 void MatmulMaker::Make() {
   const Shape& left = op_.shapes[0];
   const Shape& right = op_.shapes[1];
-  // If all left matrices share one right factor, they are treated as one tall matrix.
+  // If all left matrices are multiplied by the same right matrix, they are treated as one tall
+  // matrix.
   const bool flat = right.size() == 2;
   const Shape source{Product(left) / left.back(), left.back()};
   const Shape result{source[0], right.back()};

@@ -8,7 +8,7 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// Makes a kernel of this project, not of oneDNN.
+// Makes a kernel of this project's own (see `runtime/cpu/rows/product.h`), not of oneDNN.
 class RowMatmulMaker : public MakerOf<RowMatmul> {
  public:
   using MakerOf::MakerOf;

@@ -1,7 +1,6 @@
 """Compares our executor's overhead with that of TVM's Relax VM, in nanoseconds per operator.
 
 The program is a chain of operators that do next to nothing. It runs in these ways:
-
 - on one stream;
 - on two streams, with every other operator on the second stream, so that each operator waits for
   the one before it on the other stream;

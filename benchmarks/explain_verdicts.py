@@ -124,11 +124,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for change in changes_for(subject)[:1]:
             try:
                 trial = try_change(subject, change, model, limit_s=given.seconds)
-            except UnsupportedModelError as error:  # The model has fixed shapes.
+            except UnsupportedModelError as error:
+                # The change needs other shapes, and the model's shapes are fixed.
                 facts["changes"].append(
                     {"network": network, "what": change.what, "refused": first_line(error)}
                 )
-                print(f"{network}: {change.what}: cannot be made: {first_line(error)}", flush=True)
+                print(f"{network}: {change.what}: cannot be tried: {first_line(error)}", flush=True)
                 continue
             facts["changes"].append({"network": network, **trial.as_dict()})
             said = f"{change.gain:.1%} estimated, {trial.gain:.1%} measured"

@@ -5,11 +5,11 @@
 These are the aims:
 
 - Under the evaluator `clock`, HIOS-MR is within 10% of the paper. HIOS-LP is no worse than in the
-  paper and at most 25% better: the authors' program rounds numbers in its search for the longest
-  path, and ours does not.
-- If a curve in a figure of the paper falls from left to right, so does our curve.
-- Under `exact`, every figure is within 3% of a prototype's. No paper has figures for this
-  evaluator. The prototype was written earlier and independently.
+  paper and at most 25% better. It may be better because the authors' program rounds numbers in its
+  search for the longest path, and ours does not.
+- If a curve in a figure of the paper falls from left to right, our curve falls too.
+- Under the evaluator `exact`, every result is within 3% of the result of a prototype, which was
+  written earlier and independently. No paper has results for this evaluator.
 - The latency of `multi-gpu` is shorter than HIOS-LP's by 4% on 4 GPUs and by 25% on 12.
 """
 
@@ -55,7 +55,7 @@ class Check:
 
     Attributes
     ----------
-    what: what the figure is.
+    what: description of the figure.
     theirs, ours: the expected and the measured figure.
     within: least and largest accepted ratio of `ours` to `theirs`.
     error: standard error of `ours`, as a share of `ours`; None if it was not computed. `theirs`
@@ -121,7 +121,7 @@ class _Curves:
         self._instances = found[self.name]["instances"]
 
     def ms(self, row: str) -> list[float]:
-        """Mean milliseconds of the curve `row` at each point of the figure."""
+        """Mean milliseconds of the curve named `row` at each point of the figure."""
         return [point[row][0] for point in self._points.values()]
 
     def at(self, point: str, row: str) -> float:

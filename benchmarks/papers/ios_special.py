@@ -39,7 +39,8 @@ def _times_by(
 ) -> Table:
     """A table of times.
 
-    Each row has the batch or GPU of the run, and each column the one of the schedule.
+    A row has the batch or the GPU of the run. A column has the batch or the GPU for which the
+    schedule was made.
     """
     return Table(
         f"Milliseconds, ours (the paper's), by the {what} that runs",

@@ -39,8 +39,7 @@ class Masked(nn.Module):
 
 
 class Din(nn.Module):
-    """Deep interest network (Zhou et al., 2018): weighs a user's past items by how they fit a new
-    item."""
+    """Deep interest network (Zhou et al., 2018): weighs past items by how they fit a new item."""
 
     def __init__(self, items: int = 1000, width: int = 32) -> None:
         super().__init__()

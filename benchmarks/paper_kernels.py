@@ -105,8 +105,7 @@ def demand_of(work: Work, tile: int) -> KernelDemand:
 
 
 def kernel_of(work: Work, device: BlockDevice, tile: int, depthwise: float) -> BlockKernel:
-    """A kernel that does `work` on a device; the head of the file explains `tile` and
-    `depthwise`."""
+    """A kernel for `work` on a device; the head of the file explains `tile` and `depthwise`."""
     efficiency = depthwise if work.kind == "depthwise" else 1.0
     return device.kernel(demand_of(work, tile), work.flops, work.nbytes, efficiency)
 
@@ -167,8 +166,7 @@ def _conv_work(conv: ConvShape) -> Work:
 def _conv_shape(
     nodes: Sequence[onnx.NodeProto], shapes: dict[str, tuple[int, ...]]
 ) -> ConvShape | None:
-    """The unit's convolution; None unless the unit is one convolution, perhaps with a ReLU behind
-    it."""
+    """The unit's convolution; None if the unit has more than a convolution and a ReLU behind it."""
     kinds = [node.op_type for node in nodes]
     if kinds not in (["Conv"], ["Conv", "Relu"]):
         return None

@@ -307,8 +307,7 @@ def ensemble(count: int) -> Callable[[random.Random], tuple[int, Edges]]:
 
 
 def depth_first(num_ops: int, edges: Edges) -> tuple[int, Edges]:
-    """The graph with new operator numbers: depth first, so that each branch is followed to its
-    end."""
+    """The graph with operators numbered depth first, so that each branch is followed to its end."""
     readers: list[list[int]] = [[] for _ in range(num_ops)]
     waits_for = [0] * num_ops
     for u, v in edges:

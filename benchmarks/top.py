@@ -64,8 +64,7 @@ PAPER = MaddpgConfig(steps=CALLS, random_steps=1000, gamma=0.0, centring=0.05)
 decision of that step, so rewards are not discounted. A penalty keeps the outputs of the actors away
 from the ends of their range."""
 SMALL = replace(PAPER, critic=(256, 128, 64), actor=(128, 64), actor_rate=3e-4)
-"""The configuration for cells that run with many seeds. Its networks are smaller, so a training
-takes a tenth of the time."""
+"""The configuration for cells with many seeds: smaller networks, trained in a tenth of the time."""
 PRINTED = replace(SMALL, gamma=0.95, centring=0.0)
 """Like `SMALL`, but with the discount factor of the paper and without a penalty."""
 ABLATIONS = {

@@ -30,8 +30,7 @@ from tvm_interop.serving.learning.maddpg import MaddpgConfig, MaddpgTraining, sa
 
 MIX = (1.0, 2.0, 4.0)
 MOST = 4
-"""Largest number of blocks in a combined block. The TOP paper calls it H, and uses this value on a
-server."""
+"""Largest number of blocks in a combined block: the TOP paper's H, with its value for a server."""
 _REQUESTS = 250
 _LOAD = 1.5
 """Rate of requests, relative to the throughput of one instance at a time. The rate is too high for

@@ -98,8 +98,7 @@ def conv_silu(before: int, after: int, size: int = 1, stride: int = 1) -> nn.Seq
 
 
 class _Split(nn.Module):
-    """YOLOv8's block: half of the channels pass through pairs of convolutions. All results are
-    joined."""
+    """YOLOv8's block: half of the channels pass pairs of convolutions; all results are joined."""
 
     def __init__(self, before: int, after: int, pairs: int, *, add: bool) -> None:
         super().__init__()

@@ -228,8 +228,7 @@ def in_bf16(report: dict[str, Any]) -> list[str]:
 
 
 def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The section about seconds to compile, cold and warm: now, and before compiling was made
-    faster.
+    """The section about seconds to compile: now, and before compiling was made faster.
 
     The last column is the share of operators for which two cold compilations chose the same kernel.
     """

@@ -73,7 +73,7 @@ def library_path() -> Path:
 
 @functools.cache
 def library() -> Any:
-    """The library's functions, with the types that ctypes must know."""
+    """The library's functions, with the types of arguments and results that ctypes must know."""
     loaded = ctypes.CDLL(str(library_path()))
     declare(loaded)
     return loaded
@@ -149,7 +149,7 @@ class NativeModel:
     ) -> None:
         """Run on arrays that have `rows` rows.
 
-        None in place of an array stands for the instance's own buffer.
+        If an entry is None instead of an array, the instance's own buffer is used.
         """
         given = _addresses(inputs), _addresses(outputs)
         check(library().tvi_run_rows(self.instance, rows, *given))
@@ -157,7 +157,7 @@ class NativeModel:
     def run_sizes(
         self, sizes: Sequence[int], *inputs: np.ndarray | None, outputs: Sequence[np.ndarray | None]
     ) -> None:
-        """Run on arrays with a number of rows for each range, as `run_rows` does."""
+        """Run as `run_rows` does, with a number of rows for each open dimension (range)."""
         given = _addresses(inputs), _addresses(outputs)
         check(library().tvi_run_sizes(self.instance, _numbers(sizes), len(sizes), *given))
 
@@ -178,7 +178,7 @@ class NativeModel:
         return shape.value
 
     def run_counts(self, shape: int, struct_size: int = ctypes.sizeof(RunCounts)) -> RunCounts:
-        """The number of runs at a shape, and of their rows, summed over all instances."""
+        """The number of runs at one compiled shape, and of their rows, over all instances."""
         counts = RunCounts(struct_size)
         check(library().tvi_model_run_counts(self.model, shape, ctypes.byref(counts)))
         return counts

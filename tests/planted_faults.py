@@ -13,7 +13,7 @@ from tvm import te, tirx
 FAULTS: dict[str, Callable[[Any], list[tuple[Any, Any]]]] = {}
 """Functions that find the possible places of each fault in a kernel, by the fault's name.
 
-A place is a node of the kernel, with the node that would replace it.
+A place for a fault is a node of the kernel's code, with the node that would replace it.
 """
 
 

@@ -89,7 +89,7 @@ class Farm:
         tracker = rpc.connect_tracker(self.address.host, self.address.port)
         end = time.monotonic() + WAIT_S
         while (queues := tracker.summary()["queue_info"]).get(key, {}).get("free", 0) != count:
-            assert time.monotonic() < end, f"{count} servers were waited for, there are {queues}"
+            assert time.monotonic() < end, f"{count} free servers were expected, not {queues}"
             time.sleep(0.2)
 
     def close(self) -> None:

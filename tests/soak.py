@@ -37,7 +37,7 @@ from tvm_interop.models.catalog import build
 WORKERS = 3
 NETWORK = "squeezenet"
 GROWN_MIB = 40
-"""Memory may grow by this much, because it varies by up to 24 MiB from one moment to the next."""
+"""Memory may grow by so many MiB, because it varies by up to 24 MiB between two moments."""
 
 
 class Load:
@@ -58,7 +58,7 @@ class Load:
         self.failures: list[BaseException] = []
         self.ends = threading.Event()
         self.gates = [threading.Lock() for _ in range(WORKERS)]
-        """A worker holds its gate while it works."""
+        """A worker thread holds its lock of `gates` while it works."""
         self.modules: list[list[tvm_interop.GraphModule]] = [[] for _ in range(WORKERS)]
         """The modules of each worker."""
 
@@ -111,7 +111,7 @@ class Load:
     def fork(self, own: tvm_interop.GraphModule, at_rest: bool) -> None:
         """Fork a child that runs the main thread's module.
 
-        If the process is at rest, the child also loads its own module.
+        If no other thread of the process works, the child also loads a module of its own.
         """
 
         def child() -> None:

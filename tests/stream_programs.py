@@ -32,9 +32,9 @@ def check_memory(
 ) -> None:
     """Raise `PlanError` if a user of a buffer reads other data than its producers wrote.
 
-    Also raise `PlanError` if a buffer lies outside of the arena. Several producers of a buffer each
-    write a share of it. Users that no wait orders after the producers are left out here, because
-    `check_sync` finds this fault.
+    Also raise `PlanError` if a buffer lies outside of the arena. If a buffer has several producers,
+    each writes a share of it. Users that no wait orders after the producers are not checked here,
+    because `check_sync` reports them.
     """
     reads: list[list[Access]] = [[] for _ in range(graph.num_ops)]
     writes: list[list[Access]] = [[] for _ in range(graph.num_ops)]

@@ -1,4 +1,4 @@
-// Models that run on kernels of `fake_kernels.cc`.
+// Runs models whose kernels are those of `fake_kernels.cc`.
 
 #include "runtime/model/instance.h"
 
@@ -176,8 +176,8 @@ TEST_CASE(TheMemoryBetweenOperatorsMayMove) {
 }
 
 TEST_CASE(AnInstanceKeepsItsMemoryUntilItsRunEnds) {
-  // The pool is asked for guests in the middle of a run. The test then takes a block of scratch
-  // memory, and looks whether the run writes there.
+  // In the middle of a run, our runtime asks the program's pool for threads (guests). At this
+  // moment the test takes a block of scratch memory. The run must not write into this block.
   bool is_running = false;
   ScratchNeed same(1, ScratchUser::kInstance);
   std::unique_ptr<ScratchLease> taken;

@@ -14,7 +14,7 @@ collect_ignore_glob = [] if os.environ.get("UNDER_FAKE_CUDA") else ["test_*.py"]
 
 @pytest.fixture
 def check_log(tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
-    """Log all calls of the test. The fixture is a function that ends the log and returns faults."""
+    """Log all calls of the test. The fixture's function ends the log and returns its faults."""
     from tests.fake_cuda import fake_gpu
     from tests.fake_cuda.happens_before import OpAccesses, check
 

@@ -215,7 +215,7 @@ def test_shared_streams_have_the_priorities_that_a_plan_wants() -> None:
     kernels = fake_gpu.Kernels(effects_of(program))
     pool = make_cuda_streams(preferring)
     x = np.ones(SHAPE, np.float32)
-    for _ in range(2):  # Both instances have the plan for which the pool was made.
+    for _ in range(2):  # Both instances have the plan for which the pool of streams was made.
         instance = CudaInstance(preferring, kernels, program.weights, streams=pool)
         instance.write(0, x)
         instance.run()
@@ -231,7 +231,8 @@ def test_shared_streams_have_the_priorities_that_a_plan_wants() -> None:
 def test_a_profile_is_taken_as_the_operators_run(
     dispatch: _cuda.Dispatch, tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
-    """If there is a graph, its operators are not launched one by one."""
+    """A run with a CUDA graph does not launch operators one by one, so a profile must not do so
+    either."""
     program = random_program(6)
     instance, kernels = make_instance(program, random_schedule(program, 3, 6), dispatch)
     with fake_gpu.noted("profile"):

@@ -88,7 +88,7 @@ def main() -> int:
     rows = []
     paths = [arguments.folder / f"{name}.onnx" for name in arguments.networks]
     for path in paths or sorted(arguments.folder.glob("*.onnx")):
-        # A new process for each network gives back all memory when it ends.
+        # Each network gets a new process, which gives back all of its memory when it ends.
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             row = pool.submit(compare, path, arguments.latency_db, arguments.rounds).result()
         rows.append(row)

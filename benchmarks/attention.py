@@ -1,4 +1,4 @@
-"""Compares attention as one operator with the same work as three operators of oneDNN.
+"""Compares attention as one operator with attention as three operators of oneDNN.
 
     python -m benchmarks.attention
 

@@ -62,7 +62,7 @@ def main() -> int:
     arguments = parse_arguments()
     console = Console(stderr=arguments.json)
     if not console.is_terminal:
-        console.width = 120  # If it is a file, the default is 80: too few for the table.
+        console.width = 120  # Rich assumes 80 columns for a file, too few for the table.
     console.print(f"[bold]{arguments.model}[/bold], random weights, on {cpu_model()}")
     model = light.build(arguments.model)
     with measuring_bar() as progress:

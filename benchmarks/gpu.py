@@ -238,8 +238,8 @@ class Bench:
     def _options(self, name: str, program: Program, streams: int) -> dict[str, Any]:
         """The scheduler of a contestant and its options.
 
-        Opara gets the resources that the kernels need, and opens as many streams as it likes,
-        unless its streams are to be combined.
+        The scheduler `opara` gets the resources that the kernels need. It may open as many streams
+        as it likes, unless its streams are to be combined.
         """
         options = {"name": name, "streams": streams, **SCHEDULERS[name]}
         if name in ("opara", FOLDED):

@@ -1,7 +1,6 @@
 """Runs a visit to a machine with a GPU, step by step, and keeps the findings of each step.
 
 The bundle that `make gpu-bundle` makes contains this program; `sh run.sh` runs it:
-
     sh run.sh --list              # the steps, with their limits
     sh run.sh --call 1            # the steps of one group, which fit into 10 minutes
     sh run.sh --only versions     # one step, even if it was done before

@@ -5,7 +5,6 @@
 
 Every point of a figure is the mean over random models (30 by default; see `hios_instances`), under
 two evaluators:
-
 - `exact` is the constraint that the paper states. This package uses it too to predict latencies. A
   stage waits for the stage before it on its GPU and for its inputs.
 - `clock` is the evaluator behind the published curves (see `hios_clock`). It makes operators wait

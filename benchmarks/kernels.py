@@ -2,7 +2,8 @@
 
 The output has the times of each network. It also tells how close our runtime comes to the peak rate
 of the cores, and whether schedules are faster than sequential execution. Further columns have the
-numbers of reorders and of copying concatenations, and the memory of a run.
+number of tensors that change their memory layout, the number of concatenations that copy, and the
+memory of a run.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ def compare(network: str, flops_a_us: float, budget_s: float) -> Row:
     medians = {name: summary.median_us for name, summary in found.items()}
     ours = [name for name in runners if name.startswith("ours")]
     best = min(ours, key=medians.__getitem__)
-    # Measure the winner again: its time in the rounds that chose it may be low by chance.
+    # Measure our fastest contestant again: in the rounds in which it was the fastest, its time may
+    # have been low by chance.
     others = [name for name in (ONNXRUNTIME, PYTORCH) if name in runners]
     finalists = {name: runners[name] for name in (*others, best)}
     times = harness.measure(finalists, ONNXRUNTIME, rounds)

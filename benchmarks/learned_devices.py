@@ -2,8 +2,8 @@
 
     python -m benchmarks.learned_devices TARGET FOLDER   # record all stages of the small networks
 
-A recorded device answers from a database of all stages, so that searches with many seeds need no
-further measurements. A simulated device answers from a data sheet.
+A recorded device reads latencies from a database of all stages, so that searches with many seeds
+need no further measurements. A simulated device computes latencies from a data sheet.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The paper ran cuDNN's kernels. Only their work is known: flops, bytes and the sizes of the matrix
 product. This module assumes their thread blocks:
-
 - A convolution or matrix product computes tiles of `tile` by `tile` values, one tile a block. A
   block has 256 threads with 128 registers each. Its shared memory holds tiles of both inputs for
   two pipeline stages.

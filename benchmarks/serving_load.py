@@ -73,7 +73,7 @@ _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 class OrtModel(AnyModel):
     """A served model whose instances are sessions of onnxruntime.
 
-    The instances of the class `Model` run a plan instead.
+    Instances of the base class `Model` run one of our plans instead of a session.
     """
 
     def __init__(self, name: str, path: Path, instances: int) -> None:

@@ -1,4 +1,4 @@
-"""Counts the stages whose latency IOS needs, with its bounds and without.
+"""Counts the stages whose latency IOS asks for, with its bounds on latencies and without them.
 
     python -m benchmarks.stages_priced [NETWORK ...] [--json]
 

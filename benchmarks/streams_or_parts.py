@@ -60,7 +60,7 @@ def main() -> int:
         return 2
     found = {}
     for setting, load in (("quiet", None), ("one core taken", 0)):
-        print(f"\n{setting}: side by side over one after the other")
+        print(f"\n{setting}: time side by side over time one after the other")
         print("| channels | " + " | ".join(f"{size}x{size}" for size in SIZES) + " |")
         print("|--:|" + "--:|" * len(SIZES))
         with _one_core_taken(load):

@@ -12,7 +12,6 @@ results of IOS under another name, to compare versions of the package.
 
 The last lines have the mean and the worst ratio of each contestant to greedy. The program fails if
 the worst ratio of IOS with beams is above 1. The table in `benchmarks/results` is made by
-
     out=benchmarks/results/whole_networks.json
     python -m benchmarks.whole_networks --seconds 1 5 30 --out $out
     python -m benchmarks.whole_networks layered_200 layered_1000 --seeds 40 --seconds 1 --out $out

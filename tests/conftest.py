@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # matrices are small. With several threads for each of pytest's two workers, threads would wait for
 # each other on two cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# The threads of PyTorch and xgboost sleep while they have no work.
+# Let the threads of PyTorch and xgboost sleep while they have no work.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 

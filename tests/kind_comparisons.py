@@ -46,7 +46,7 @@ def class_of(name: str) -> str:
 
 
 def comparisons(names: frozenset[str]) -> dict[str, list[int]]:
-    """The lines that compare kinds with these names, by the path of the file."""
+    """The lines that compare the kinds called `names`, by the path of the file."""
     found = {}
     for path in sorted((*ROOT.glob("tvm_interop/**/*.py"), *ROOT.glob("runtime/**/*.*"))):
         file = path.relative_to(ROOT).as_posix()

@@ -135,7 +135,7 @@ class NativeModel:
         return found
 
     def run(self, *inputs: np.ndarray, outputs: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
-        """Run on these arrays. If no memory for the outputs is given, they go into new memory."""
+        """Run on the arrays `inputs`. If no memory for the outputs is given, new memory is used."""
         for (name, dtype, shape), array in zip(self.infos("input"), inputs, strict=True):
             assert (array.dtype, array.shape) == (dtype, shape), name
         made = list(outputs) or [
@@ -162,7 +162,7 @@ class NativeModel:
         check(library().tvi_run_sizes(self.instance, _numbers(sizes), len(sizes), *given))
 
     def find_sizes(self, *sizes: int) -> int:
-        """Return the index of the compiled shape for these numbers of rows, one for each range."""
+        """Return the index of the compiled shape for given numbers of rows, one for each range."""
         shape = ctypes.c_size_t()
         check(
             library().tvi_model_find_sizes(
@@ -202,7 +202,7 @@ class NativeModel:
         return [view.copy() for view in views]
 
     def profile(self) -> list[OperatorTime]:
-        """When each operator ran."""
+        """The start and the end of each operator in a profiled run."""
         count = ctypes.c_size_t()
         check(library().tvi_profile(self.instance, None, None, None, 0, ctypes.byref(count)))
         times = (OperatorTime * count.value)()

@@ -116,7 +116,7 @@ def _key_of(hashes: dict[str, str], target: Any) -> str:
 
 
 def _shared_name(its_hash: str) -> str:
-    """The name under which a kernel with this hash is compiled."""
+    """The name under which a kernel is compiled, made from the hash of its structure."""
     return f"kernel_{its_hash}"
 
 

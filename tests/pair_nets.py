@@ -21,7 +21,7 @@ RANGES: Ranges = {"batch": (1, FILLED[0]), "seq": (1, FILLED[1])}
 
 
 def pair_model(build: Build, **inputs: Sequence[int | str]) -> onnx.ModelProto:
-    """A model with the inputs `x` and `mask` and more float inputs of these shapes."""
+    """A model with the inputs `x` and `mask`, and one more float input for each given shape."""
     net = Masked(batch="batch")
     for name, shape in inputs.items():
         net.input(name, shape)

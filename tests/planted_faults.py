@@ -31,7 +31,7 @@ def with_fault(kernel: tirx.PrimFunc, fault: str, rng: np.random.Generator) -> t
 
 
 def _fault(kind: type) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Register a fault that replaces nodes of this type.
+    """Register a function as a fault that replaces nodes of the class `kind`.
 
     The registered function returns None to keep a node.
     """

@@ -83,7 +83,7 @@ class Farm:
                 time.sleep(0.1)
 
     def wait_for(self, count: int, key: str = KEY) -> None:
-        """Wait until `count` servers with this key are free."""
+        """Wait until `count` servers with the key `key` are free."""
         from tvm import rpc
 
         tracker = rpc.connect_tracker(self.address.host, self.address.port)

@@ -172,7 +172,7 @@ def malformed_http(draw: random.Random) -> bytes:
 
 
 def send(port: int, data: bytes, patience_s: float = 0.3) -> bytes:
-    """Send data, and return what comes back, until it is a whole answer or the server disconnects.
+    """Send data, and return what the server sends until its answer is complete or it disconnects.
 
     A server waits for the rest of an incomplete request. So this function closes its side of the
     connection after `patience_s` seconds, which tells the server that nothing more will come.

@@ -85,7 +85,7 @@ def _costly_http(ports: tuple[int, int], draw: random.Random) -> str:
 def _half_http(ports: tuple[int, int], draw: random.Random) -> str:
     """Send half of a request.
 
-    Some clients then disconnect, and some wait for the server to do so.
+    After the half request, some clients disconnect, and some wait until the server does.
     """
     data = faults.heavy_request()
     with socket.create_connection(("127.0.0.1", ports[0]), 10) as connection:

@@ -41,7 +41,7 @@ GROWN_MIB = 40
 
 
 class Load:
-    """The state that the threads share, and their reports."""
+    """The state that the worker threads share, such as the modules, counts of work and failures."""
 
     def __init__(self, folder: Path) -> None:
         self.kernels = chain_kernels(folder)
@@ -67,7 +67,7 @@ class Load:
         return tvm_interop.GraphModule(tvm_interop.load(self.artifact))
 
     def output(self, module: tvm_interop.GraphModule, feed: int) -> np.ndarray:
-        """The output of a run on this input."""
+        """The output of a run on the input `feeds[feed]`."""
         module.run(**self.feeds[feed])
         array: np.ndarray = module.get_output(0).numpy()
         return array
@@ -176,7 +176,7 @@ def soak(seconds: float) -> None:
 
 
 def _settled(load: Load) -> dict[str, int]:
-    """The resources in use, with two threads, after all workers have dropped their modules."""
+    """The resources in use when all workers have dropped their modules and runs use two threads."""
     tvm_interop.set_num_threads(2)
     for gate, modules in zip(load.gates, load.modules, strict=True):
         gate.acquire()

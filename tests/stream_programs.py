@@ -1,4 +1,4 @@
-"""Turns plans of waits and memory into programs of streams for the checker."""
+"""Checks waits and memory that a planner has chosen, with the checker of stream programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_sync(
     waits: Sequence[Sequence[int]],
     extra_edges: Iterable[tuple[int, int]] = (),
 ) -> None:
-    """Raise `PlanError` unless these waits order every dependency and every extra edge."""
+    """Raise `PlanError` unless `waits` order every dependency and every edge of `extra_edges`."""
     edges = [*graph.edges, *extra_edges]
     reads = [[Access(f"of {u}") for u, v in edges if v == op] for op in range(graph.num_ops)]
     writes = [[Access(f"of {op}")] for op in range(graph.num_ops)]

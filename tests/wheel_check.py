@@ -64,7 +64,7 @@ def by_runtime_library(path: Path, data: np.ndarray) -> np.ndarray:
 def main() -> None:
     """Compile, save, load and run a model.
 
-    Sequential and scheduled runs must give the same bits.
+    The function fails unless sequential and scheduled runs of the model give the same bits.
     """
     checkout = Path(__file__).resolve().parent.parent
     assert checkout not in Path(tvm_interop.__file__).resolve().parents, "not the installed package"

@@ -29,7 +29,7 @@ _RATIO = 0.1
 
 @functools.cache
 def _at(sheet: str, batch: int) -> tuple[Subject, Found]:
-    """Inception-V3 on a device at a batch, and IOS-Both's schedule for it."""
+    """Inception-V3 on a device at a batch size, and IOS-Both's schedule for this case."""
     found = subject(NETWORK, sheet, batch)
     return found, searched(found, "ios-both")
 

@@ -47,7 +47,8 @@ TEST_CASE(AModelRuns) {
   for (int i = 0; i < 100; ++i) RunAndCheck(&instance, static_cast<float>(i));
 }
 
-// Whether a run on inputs at a multiple of 64 plus `shift` bytes reads them where they are.
+// Whether a run reads its inputs in place, without a copy, if they lie at multiples of 64 plus
+// `shift` bytes.
 bool ReadsInPlace(const std::shared_ptr<Model>& model, size_t shift) {
   Instance instance(model, 0);
   RunAndCheck(&instance, 5, shift);

@@ -269,7 +269,7 @@ TEST_CASE(LoweredBoundsBringStagesBack) {
     StageBook book;
     IosPricing pricing(search, &book);
     pricing.SetBounds(op_us, {});
-    // Each stage of several operators takes at least half of its bound.
+    // Give each stage of several operators a price that is at least half of its bound.
     std::mt19937 random(seed);
     for (size_t i = 0; i < price_us.size(); ++i) {
       if (search.stages().Select({i}).ops.size() > 1) price_us[i] *= 0.5 * (1 + random() % 4);

@@ -8,7 +8,6 @@ of that check: the same kernel before any schedule.
 How a kernel runs: one block after the other, and each thread of a block as a fiber that runs until
 it waits at a barrier, a shuffle or a vote. Each launch runs twice: with the blocks and threads in
 order, and in reverse order. The emulation finds:
-
 - wrong numbers, from the schedule, TVM's passes or the generated source;
 - a missing barrier: the results of the two orders differ. No access to shared memory is watched, so
   a missing barrier is found only if one of the two orders makes a difference to the results;

@@ -4,7 +4,6 @@ A GPU orders two pieces of work (kernels or copies) only if the calls require an
 comes from a stream, an event, an edge of a graph, or a wait of the host. For each kernel or copy,
 the checker keeps the set of all work that has certainly ended before it starts. The set is stored
 as the bits of an integer, which is simpler than vector clocks. The checker looks for these faults:
-
 * Two pieces of work access the same bytes without an order, and one of them writes. For example, a
   wait is missing, or a buffer is used again too early.
 * An operator reads another value than the plan says, or memory that is freed.
@@ -271,8 +270,8 @@ class _Checker:
         reads = Access("", entry["from"], entry["from"] + entry["nbytes"])
         writes = Access("", entry["to"], entry["to"] + entry["nbytes"])
         copied = OpAccesses((reads,), (writes,))
-        # An operator that copies is recognised by its bytes. A copy to or from the host belongs to
-        # no operator.
+        # An operator that copies between GPUs launches no kernel that names it. So it is recognised
+        # by the bytes that it reads and writes. A copy to or from the host belongs to no operator.
         named = [op for op, touched in self._accesses.items() if _unnamed(touched) == copied]
         if len(named) == 1:
             self._work(entry, _Work(named[0], self._accesses[named[0]]))
@@ -291,7 +290,7 @@ class _Checker:
         stream.frontier = {len(self._capture.nodes) - 1}
 
     def _run(self, work: _Work, before: int) -> int:
-        """Let `work` start after the work in `before`. Return the set `before` with `work` added."""
+        """Let `work` start after the work in `before`. Return `before` with `work` added to it."""
         bit = 1 << self._count
         self._count += 1
         for access in (*work.touched.reads, *work.touched.writes):

@@ -201,7 +201,7 @@ def _is_small(plan: Plan) -> bool:
 
 @functools.cache
 def _our_kernels() -> dict[bytes, Any]:
-    """Our kernels, loaded once in a process. Other machine code is never run."""
+    """The kernels that this fuzz test compiled, loaded once. Other machine code is never run."""
     code = {
         data
         for members in sources().values()

@@ -90,7 +90,8 @@ def _our_kernels() -> dict[bytes, Any]:
 
 
 def _kernels_of(code: bytes) -> Any:
-    """The kernels, loaded once. None for machine code that is not ours, which is never run."""
+    """The loaded kernels of an artifact's machine code. None if the code was not compiled by this
+    fuzz test: such code is never run."""
     return _our_kernels().get(code)
 
 

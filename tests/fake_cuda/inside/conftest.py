@@ -22,7 +22,7 @@ def check_log(tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
     fake_gpu.start_log(log)
 
     def end_and_check(accesses: Mapping[str, OpAccesses] | None = None) -> list[str]:
-        gc.collect()  # This releases objects that nothing refers to.
+        gc.collect()  # Release objects that nothing refers to, so that they do not count as leaks.
         fake_gpu.stop_log()
         return check(log, accesses)
 

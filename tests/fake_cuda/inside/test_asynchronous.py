@@ -80,7 +80,7 @@ def test_a_missing_wait_gives_other_bits(dispatch: _cuda.Dispatch) -> None:
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)
 def test_the_times_of_a_profile_keep_the_order_of_the_plan(dispatch: _cuda.Dispatch) -> None:
-    for seed in range(0, 60, 3):  # Plans with these seeds have one GPU.
+    for seed in range(0, 60, 3):  # Random plans with these seeds run on one GPU.
         program, plan = planned(seed)
         fake_gpu.set_delays(seed + 1)
         kernels = fake_gpu.Kernels(effects_of(program))

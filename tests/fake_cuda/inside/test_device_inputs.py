@@ -55,7 +55,7 @@ def test_a_tensor_of_tvm(devices: tuple[int, ...]) -> None:
 
 
 class Foreign:
-    """A tensor of another library, whose work is done on a stream of its own.
+    """A tensor of another library. That library's work on it is done on a stream of its own.
 
     DLPack requires that `__dlpack__` lets the consumer's stream wait for the producer's stream.
     """

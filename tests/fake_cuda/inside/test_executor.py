@@ -199,7 +199,8 @@ def test_the_longest_chain_runs_on_the_preferred_stream(
         of_stream = {e["stream"]: e["priority"] for e in fake_gpu.logged(log, "cudaStreamCreate")}
         launches = fake_gpu.logged(log, "launch")
         priorities[is_asked_for] = {e["kernel"]: of_stream[e["stream"]] for e in launches}
-        # A graph keeps the priorities of its kernels only if it is told to.
+        # CUDA gives a graph's kernels the priorities of their streams only if the graph is made
+        # with a flag for this.
         if dispatch != "streams":
             (instantiated,) = fake_gpu.logged(log, "cudaGraphInstantiate")
             assert instantiated["flags"] == (8 if is_asked_for else 0)

@@ -192,7 +192,7 @@ def test_a_stream_has_one_workspace_while_an_instance_needs_it(
     third.run()
     del first, third
     gc.collect()
-    fake_gpu.stop_log()  # The streams still exist.
+    fake_gpu.stop_log()  # The streams still exist, and with them their workspaces.
     calls = [json.loads(line) for line in log.read_text().splitlines()]
     spaces = {
         call["address"]: call["nbytes"]
@@ -260,7 +260,7 @@ def new_conv(width: int, **fields: Any) -> LibraryOp:
         ({}, {"has_bias": True, "activation": "relu"}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 0, fused"),
         ({1: 1.0, 0: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 7, fused"),
-        # Only one algorithm can be fused with a bias if there is no activation.
+        # Without an activation, cuDNN can fuse a bias into only one of the algorithms.
         ({}, {"has_bias": True}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True}, "algorithm 0"),
         ({}, {}, "algorithm 1"),

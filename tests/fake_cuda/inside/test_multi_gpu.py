@@ -70,7 +70,7 @@ def ran_right_and_safe(seed: int, name: str, num_ops: int, log: Path) -> Plan:
 def predicted(graph: OpGraph, made: Schedule, latency: LatencyTable) -> float:
     """The makespan of a schedule, computed by the tests' own evaluators.
 
-    A schedule for one GPU may have stages or streams.
+    The schedule may have streams on one GPU, stages on one GPU, or stages on several GPUs.
     """
     if not made.is_staged:
         return streams_makespan_of(graph, made.streams, latency)

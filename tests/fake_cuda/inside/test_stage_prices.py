@@ -127,8 +127,8 @@ def test_a_run_that_was_held_up_changes_no_price() -> None:
 def test_no_run_of_a_stage_is_thrown_away(
     compilation: Compilation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first latency needs three runs of each graph. These runs also serve the next two
-    latencies."""
+    """The first request asks for one time of each stage, and runs each graph three times. The two
+    runs that are left serve the next request."""
     ran: list[tuple[int, int]] = []
     run = cuda_timer._cuda.measure_interleaved
 

@@ -148,7 +148,8 @@ class TestWaits:
             instance.start()
             with maybe_without("cudaStreamWaitEvent", is_planted):
                 instance.write(v, ones(2))
-                # By the end of this pause, the copy to the second GPU has ended, unless it waits.
+                # If nothing makes the copy to the second GPU wait, it has ended by the end of this
+                # pause.
                 threading.Event().wait(OPEN_AFTER_S / 2)
         assert (number_of(instance.read(instance.plan.outputs[1])) == 6) is not is_planted
 

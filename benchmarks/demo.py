@@ -34,7 +34,7 @@ MEASURING_S = 30.0
 
 @dataclass
 class Row:
-    """One scheduler's row of the table.
+    """The results of one scheduler, which are one row of the table.
 
     Attributes
     ----------

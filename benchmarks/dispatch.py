@@ -89,8 +89,8 @@ def relax_timer(operators: int, exec_mode: str) -> Callable[[], float]:
 def our_timer(operators: int, streams: int, kernels: object) -> Callable[[], float]:
     """A function that returns the seconds a run of the chain takes in our executor.
 
-    Operator i runs on stream i modulo `streams`. The loop over runs is in C++, so the time includes no
-    calls from Python.
+    Operator i runs on stream i modulo `streams`. The loop over runs is in C++, so the time includes
+    no calls from Python.
     """
     program = chain_program(operators)
     names = tuple(op.name for op in program.operators)

@@ -148,7 +148,7 @@ class _Process:
     Attributes
     ----------
     prepare_s: the seconds that the engine needed to load the network; None if it is missing.
-    missing: why it is missing.
+    missing: why the engine cannot run; None if it can.
     """
 
     def __init__(self, name: str, path: Path, told: Mapping[str, Any]) -> None:

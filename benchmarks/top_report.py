@@ -133,7 +133,7 @@ def _exact(cells: dict[str, Any]) -> list[Claim]:
 
 
 def _calls_needed(rows: Sequence[dict[str, Any]]) -> str:
-    """Text with, for each seed, the call from which on decisions are within 2% of the best."""
+    """The number of the call from which on decisions are within 2% of the best, for each seed."""
     needed = []
     for row in rows:
         far = [step for step, ratio in row["curve"] if ratio < 0.98]

@@ -109,7 +109,7 @@ def shared_queue(cells: dict[str, Any]) -> list[Claim]:
     return [
         Claim(
             "23", "TOP serves more than POS, if all models read one queue with one interval "
-            "(requests of the mix a second)", "more, no number",
+            "(requests in whole mixes a second)", "more, no number",
             told + "; ".join(f"{name} {policies[name]['in mix']:.0f}" for name in names),
             "reproduced" if ours > policies["pos, wait"]["in mix"] else "not reproduced",
             "a joint graph of one request of each model is made for this case; searched blocks "

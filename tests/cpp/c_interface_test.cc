@@ -26,7 +26,7 @@ namespace {
 
 using namespace tvm_interop;  // NOLINT: the artifact's numbers and helpers.
 
-// The functions of the library that the tests need.
+// Pointers to the functions of the opened library that the tests call.
 struct Interface {
   explicit Interface(void* library) {
     Find(library, "tvi_model_load", &load);

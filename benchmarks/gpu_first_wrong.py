@@ -56,7 +56,7 @@ def operator_samples(
 
     Returns
     -------
-    What `described` says of each result, by `sample_name`.
+    The facts that `described` returns for each result, by the name that `sample_name` gives it.
     """
     from tvm_interop.execution.cpu import as_tensor
 

@@ -190,7 +190,8 @@ def main() -> int:
     parser.add_argument("networks", nargs="*", metavar="NAME", choices=[[], *NETWORKS])
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
-    torch.backends.mha.set_fastpath_enabled(False)  # ONNX has no such operator.
+    # ONNX has no operator for the fast path of attention.
+    torch.backends.mha.set_fastpath_enabled(False)
     sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("left out"))
     logging.disable(logging.WARNING)
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -152,7 +152,7 @@ def _exact(graph: Graph) -> float:
 
 
 def large_blocks(device: str, weights: dict[str, Path | None]) -> dict[str, Any]:
-    """Makespans of schedulers over `ios`'s, for combined blocks of 20 to 60 operators.
+    """Makespans of schedulers over that of `ios`, for combined blocks of 20 to 60 operators.
 
     No training has seen these blocks. Seconds are processor time. `ios` searches each combined
     block as a whole, with its default budget. In a block that is too large, it searches parts with

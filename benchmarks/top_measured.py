@@ -125,7 +125,7 @@ def measured_blocks(artifacts: dict[str, Any]) -> list[ServedModel]:
 
 
 def learned(served: Sequence[ServedModel], device: ServingDevice, steps: int, seed: int) -> Any:
-    """Train agents of `top` for these blocks, by MADDPG on the simulator.
+    """Train agents of `top` for the given blocks, by MADDPG on the simulator.
 
     The neural networks of the agents are smaller than in the paper.
     """

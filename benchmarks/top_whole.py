@@ -252,7 +252,7 @@ MIXED = Place(mix="CNN, transformer, recommender")
 """A mix on which no agents are trained: the recommender is one block, and `gpg-scored` cannot build
 all of its endings (possible last stages) in a step."""
 CALLS = 1000
-"""Calls of the simulator of each search: the steps of our longest training here."""
+"""How many times each search calls the simulator: the number of steps of our longest training."""
 
 
 def trainings() -> Iterator[tuple[Place, str, int, float]]:

@@ -208,7 +208,7 @@ def files_at(commit: str) -> dict[str, str]:
 
 
 def report(house: House) -> str:
-    """The figures as text."""
+    """The figures of the code, as lines of text."""
     total = sum(house.code_lines.values())
     rooms = ", ".join(f"{folder} {lines:,}" for folder, lines in house.code_lines.items())
     name, width = house.widest

@@ -32,7 +32,7 @@ class _Oracle:
     def runs_all(
         self, ended: frozenset[str], running: frozenset[str], memory: dict[Half, object]
     ) -> bool:
-        """Whether nothing goes wrong from this state on, in any order."""
+        """Whether all reads find the right data from a state on, in every possible order."""
         state = (ended, running, frozenset(memory.items()))
         if state in self._seen:
             return True
@@ -89,7 +89,7 @@ def _collide(program: StreamProgram, a: StreamOperator, b: StreamOperator) -> bo
 
 
 def _finds(program: StreamProgram, access: Access, memory: dict[Half, object]) -> bool:
-    """Whether a read finds its tensor.
+    """Whether a read finds the data of its tensor in memory.
 
     A read without a tensor accepts any bytes. Memory that no operator has written yet holds the
     tensor that is read.

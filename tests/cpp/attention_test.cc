@@ -32,7 +32,7 @@ struct Case {
     return head;
   }
 
-  // One number of the result, in double precision.
+  // One number of the expected result, computed in double precision.
   double Expected(int64_t row, int64_t column) const {
     const int64_t depth = sizes.depth, positions = sizes.positions;
     std::vector<double> scores(positions);

@@ -74,7 +74,7 @@ std::vector<float> Packed(const std::vector<float>& matrix, int64_t terms, int64
   return packed;
 }
 
-// Checks kernels with each of `computes`, and that all give the same bits.
+// Checks the results of each function in `computes`, and that all of them give the same bits.
 void Check(const Case& given, const std::vector<Compute>& computes) {
   const int64_t numbers = given.rows * given.columns;
   const std::vector<float> left = Random(given.rows * given.terms);

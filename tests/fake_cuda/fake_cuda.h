@@ -273,8 +273,8 @@ class Line {
 
 // The status that a test injected for the next call of this name; `kSuccess` if there is none.
 int FailureOfNextCall(const std::string& name);
-// The status that a test injected for the next work of this name, which then fails on the GPU;
-// `kSuccess` if there is none.
+// The status that a test injected for the next kernel or copy of this name, which then fails on the
+// GPU; `kSuccess` if there is none.
 int FailureOfNextWork(const std::string& name);
 
 }  // namespace fake_cuda

@@ -112,7 +112,7 @@ def shared_queue(cells: dict[str, Any]) -> list[Claim]:
             "(requests in whole mixes a second)", "more, no number",
             told + "; ".join(f"{name} {policies[name]['in mix']:.0f}" for name in names),
             "reproduced" if ours > policies["pos, wait"]["in mix"] else "not reproduced",
-            "POS, whose joint graph has one request of each model, suits this case; searched blocks "
+            "POS, whose joint graph has one request of each model, fits this case; searched blocks "
             "serve little more; a learned decision with a block that is too large serves nothing",
         )
     ]  # fmt: skip

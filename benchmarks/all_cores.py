@@ -1,4 +1,4 @@
-"""Measures what `ios-both` gains if each operator may use all cores.
+"""Measures how much faster schedules of `ios-both` are if each operator may use all cores.
 
     python -m benchmarks.all_cores FOLDER [NETWORK ...] [--json PATH]
 
@@ -10,10 +10,11 @@ core. `ios-both` makes a schedule in each compilation. The speed check runs each
 sequential execution of its own compilation. If the schedule is faster, the artifact of the
 compilation contains it. If not, the artifact runs sequentially.
 
-Then the two artifacts run in interleaved rounds. Sequential execution of the first compilation
-takes part twice. A time is the median of the runs that other programs did not delay
-(`latency.estimate.undisturbed`). The ratio of two contestants comes from pairs of runs of the same
-round, with the 90% interval of a signed-rank test.
+Then the artifacts of both compilations run in interleaved rounds: each round runs every contestant
+once. Sequential execution with divided operators takes part twice, which shows the noise. A time is
+the median of the runs that other programs did not delay (`latency.estimate.undisturbed`). The ratio
+of two contestants comes from pairs of runs of the same round, with the 90% interval of a
+signed-rank test.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Row:
     Attributes
     ----------
     refused: why the network could not be compiled. All other attributes are then empty.
-    merged: number of merged operators in the schedule of `ios-both`, by compilation.
+    merged: number of merged operators in the schedule of `ios-both`, for each compilation.
     prices_us: the makespan of `ios-both` in each compilation, and of sequential execution with
         divided operators, in microseconds. A makespan is the sum of the latencies of the stages,
         which were measured once more after the search.
@@ -87,7 +88,7 @@ def main() -> int:
     rows = []
     paths = [arguments.folder / f"{name}.onnx" for name in arguments.networks]
     for path in paths or sorted(arguments.folder.glob("*.onnx")):
-        # A new process for each network gives back all memory when it ends.
+        # Each network gets a new process, which gives back all of its memory when it ends.
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             row = pool.submit(compare, path, arguments.latency_db, arguments.rounds).result()
         rows.append(row)
@@ -126,7 +127,9 @@ def _shipped(row: Row, name: str, home: Compilation) -> Schedule:
     row.merged[name] = len(merged_stages(made))
     row.prices_us[name] = made.makespan
     if name == ALL:
-        # `ios-both` has measured its stages again, so measure sequential stages again too.
+        # The search of `ios-both` ends with a second measurement of its stages. So the stages of
+        # sequential execution need a second measurement too, or the two makespans would not
+        # compare.
         in_turn.measure_again(home.graph, home.measured_latency)
         row.prices_us[SEQUENTIAL] = in_turn.simulate(home.graph, home.measured_latency)
     differs = row.merged[name] > 0 or made.streams != in_turn.streams
@@ -165,7 +168,10 @@ def _summary(row: Row) -> str:
     ships = ", ".join(name for name, is_scheduled in row.ships.items() if is_scheduled) or "none"
     times = ", ".join(f"{name} {us:.0f} us" for name, us in row.us.items())
     ratios = ", ".join(f"{name} {ratio:.3f}" for name, ratio in row.ratios.items())
-    return f"prices: {prices}; a schedule ships: {ships}; times: {times}; over others: {ratios}"
+    return (
+        f"makespans: {prices}; artifacts with a schedule: {ships}; times: {times}; "
+        f"ratios of times: {ratios}"
+    )
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,13 +1,15 @@
-"""Compares attention as one operator with the same work as three operators of oneDNN.
+"""Compares attention as one operator with attention as three operators of oneDNN.
 
     python -m benchmarks.attention
 
-For each size, both forms run on one core, in interleaved rounds: the operator `attention`, and a
-matrix product, a softmax and a matrix product, one after the other. The three operators take part
-twice, and the ratio of their two times is the noise. The errors are the largest differences from
-attention in double precision, relative to the largest result, for normally distributed numbers.
+For each size, attention is computed in two forms on one core, in interleaved rounds. One form is
+the operator `attention`. The other form is three operators in sequence: a matrix product, a softmax
+and a second matrix product. This form takes part twice, and the ratio of its two times is the
+noise. The errors are the largest differences from attention in double precision, relative to the
+largest result, for normally distributed numbers.
 
-`FEWEST_SCORES` and `MOST_NUMBERS` in `lowering/recognise/attention.py` come from this table.
+The limits `FEWEST_SCORES` and `MOST_NUMBERS` in `lowering/recognise/attention.py` were chosen from
+the table that this program prints.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def _compared(heads: int, queries: int, positions: int, depth: int, rounds: int)
     first = _described("matmul", shapes[0], shapes[1], scores)
     softmax = _described("softmax", scores, scores)
     second = _described("matmul", scores, shapes[2], result)
-    # Tensors are queries, keys, values, scores, softmax of the scores, and the result.
+    # Tensors 0 to 5: queries, keys, values, scores, softmax of the scores, and the result.
     tensors = (*shapes, scores, scores, result)
     three = [(first, [0, 1, 3]), (softmax, [3, 4]), (second, [4, 2, 5])]
     one = [(_described("attention", *shapes, result), [0, 1, 2, 5])]
@@ -124,7 +126,7 @@ def _executor(
 
 
 def _exact(queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-    # One head at a time, because double precision takes twice the memory.
+    # One head at a time needs less memory; numbers in double precision take twice the bytes.
     heads = zip(*(array.astype(np.float64) for array in (queries, keys, values)), strict=True)
     results = []
     for q, k, v in heads:

@@ -82,7 +82,7 @@ def compare(
     forced: bool,
     schedulers: Sequence[str] = SCHEDULERS,
 ) -> Report:
-    """Measure every peer on one network.
+    """Measure our runtime and every other runtime on one network.
 
     Parameters
     ----------
@@ -108,7 +108,8 @@ def compare(
             except Exception as error:
                 if isinstance(peer, Ours):
                     raise
-                # A peer that cannot run a network is a result too: report it and go on.
+                # If another runtime cannot run a network, the table says so. The comparison goes
+                # on.
                 report.skipped[peer.name] = f"it failed: {str(error).splitlines()[0]}"
                 continue
             runners[peer.name] = runner
@@ -124,7 +125,7 @@ def compare(
 
 
 def peers(compilation: Compilation, schedulers: Sequence[str] = SCHEDULERS) -> list[Peer]:
-    """All peers, installed or not, and our own runtime once with each of `schedulers`."""
+    """All other runtimes, installed or not, and our own runtime once with each of `schedulers`."""
     threads = thread_choices()
     return [
         OnnxRuntime(parallel=False, threads=threads),

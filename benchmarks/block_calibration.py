@@ -3,8 +3,8 @@
 The simulated runs are those of the paper: its networks on a V100, in the five schedules of its
 section 6.1. The data sheet, the limits of a multiprocessor and the blocks assumed in
 `paper_kernels` are fixed. Five parameters (`Parameters`) are fitted to Inception-V3 and RandWire in
-three of the schedules (`FITTED_FORMS`). These three need no search for stages whose groups run side
-by side. The fit never sees SqueezeNet and NASNet-A.
+three of the schedules (`FITTED_FORMS`). These three schedules are found without a search over
+groups of operators that run side by side. The fit never sees SqueezeNet and NASNet-A.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PAPER_MS: Mapping[str, tuple[float, ...]] = {
 """Milliseconds on a V100 at batch 1, for each of `FORMS`.
 
 Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, Fig. 6. The figure
-has throughputs relative to the best, and these are the times from which they were computed. The
-paper's text gives only one of the times, 4.03 ms (Table 3)."""
+shows throughputs relative to the best one. The times here are those from which the throughputs were
+computed. The paper's text gives only one of the times, 4.03 ms (Table 3)."""
 TENSORRT_MS = {"inception_v3": 5.21, "randwire": 8.33, "nasnet_a": 24.66, "squeezenet": 0.80}
 """Milliseconds of TensorRT at batch 1.
 
@@ -53,16 +53,16 @@ GAP_US = 1.0
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters that are fitted; all others come from data sheets or are assumed.
+    """The fitted parameters of the simulator; all others come from data sheets or are assumed.
 
-    The defaults are where the fit starts.
+    The default values are the point from which the fit starts.
 
     Attributes
     ----------
     tile: height and width of the tile of a matrix product that one thread block computes; see
         `paper_kernels`.
     efficiency: share of the data sheet's flops that a busy multiprocessor reaches.
-    depthwise: the same share for depthwise convolutions, relative to `efficiency`.
+    depthwise: the efficiency in depthwise convolutions, as a share of `efficiency`.
     launch_us: microseconds from one launch to the next.
     wait_us: microseconds that a wait of one stream for another costs.
     """
@@ -108,9 +108,10 @@ def simulated_ms(network: PaperGraph, found: Parameters, form: str) -> float:
 def fit(networks: Mapping[str, PaperGraph]) -> tuple[Parameters, float]:
     """The best parameters that coordinate descent finds, and their error.
 
-    Each parameter in turn is multiplied or divided by a factor as long as the error falls. The
-    factors shrink. This is done for each of `TILES`; on a tie the smaller tile is kept. The result
-    is a local optimum: from another start, the descent may end elsewhere.
+    Each parameter in turn is multiplied or divided by a factor as long as the error falls. Later
+    rounds use smaller factors. The descent runs once for each tile of `TILES`. If two tiles have
+    equal errors, the smaller tile is kept. The result is a local optimum: from another start, the
+    descent may end elsewhere.
     """
     best, least = Parameters(), math.inf
     for tile in TILES:

@@ -48,7 +48,8 @@ class Subject:
     Attributes
     ----------
     made_by: `TVM`, or `assumed` for kernels of `paper_kernels`.
-    kernels, traits: for each operator, by id, its kernels, and its traits for Opara's launch order.
+    kernels, traits: for each operator, by id, its kernels, and the traits that decide its place in
+        Opara's launch order.
     """
 
     network: str
@@ -77,8 +78,8 @@ class Orders:
     best_us, median_us, worst_us: Opara's streams, launched in random orders: the best, the median
         and the worst.
     orders: number of random orders.
-    queued: for the paper's order, the share of operators that were ready to start and did not find
-        room on the GPU.
+    queued: for the paper's order, the share of operators that were ready to start and had to wait
+        for free multiprocessors.
     """
 
     network: str
@@ -116,7 +117,7 @@ def device_of(gpu: str, found: Parameters, launch_us: float) -> BlockDevice:
 def compiled(
     name: str, network: dict[str, Any], gpu: str, found: Parameters, launch_us: float
 ) -> Subject:
-    """A network of `kernel_demands.json`. The launches of an operator share its work equally."""
+    """A network of `kernel_demands.json`. An operator's launches share its work equally."""
     device = device_of(gpu, found, launch_us)
     traits = traits_of(network, SHEETS[gpu][2])
     kernels = [
@@ -184,8 +185,8 @@ def orders_of(subject: Subject, count: int = ORDERS) -> Orders:
 def along(graph: OpGraph, priorities: Sequence[float]) -> Schedule:
     """Opara's streams, launched by priority: the ready operator of least priority comes next.
 
-    Algorithm 2 of the paper on Opara launches in this order if no operator is bound by memory and
-    the priorities are the operators' demands for resources.
+    Algorithm 2 of the paper on Opara gives the order of `along` in one case: no operator is bound
+    by memory, and the priorities are the operators' demands for resources.
     """
     traits = [OperatorTraits(demand=float(p), memory_bound=False) for p in priorities]
     return schedule(graph, "opara", traits=traits)

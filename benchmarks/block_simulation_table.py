@@ -16,7 +16,7 @@ from .markdown import table
 
 _GPUS = {"a100": "A100", "rtx2080super": "RTX 2080 SUPER"}
 _NETWORKS_OF_OPARA = ("googlenet", "inception_v3", "bert_base")
-"""The networks of the paper on Opara that are simulated; T5 is not."""
+"""The simulated networks of the paper on Opara. Of its networks, T5 is not simulated."""
 
 
 def section(report: dict[str, Any]) -> list[str]:
@@ -24,10 +24,10 @@ def section(report: dict[str, Any]) -> list[str]:
     return [
         "## Thread blocks on a simulated GPU\n\nSimulated by `python -m "
         "benchmarks.block_simulation`. No GPU was at hand, and nothing in this section was "
-        "measured by us. The simulator (`scheduling.block_simulation`) knows the blocks of "
-        "every kernel, how many of them a multiprocessor holds, waves, the order and the latency "
-        "of launches, and memory bandwidth that all running blocks share. A large kernel at the "
-        "front of the queue holds up the kernels behind it.",
+        "measured by us. The simulator (`scheduling.block_simulation`) models the blocks of "
+        "every kernel, how many of them a multiprocessor holds at once, and the order and the "
+        "latency of launches. All running blocks share the memory bandwidth. Kernels start in "
+        "the order of a queue, so a large kernel at its front delays the kernels behind it.",
         *_calibration(report),
         *_orders([Orders(**row) for row in report["orders"]]),
         *_fig_3([Overlap(**case) for case in report["fig_3"]]),
@@ -125,17 +125,18 @@ def _orders(found: list[Orders]) -> list[str]:
         "orders", "no less than", "found no room",
     ]  # fmt: skip
     return [
-        "### Opara's launch order\n\nEach network is one CUDA graph, in which kernels are launched "
-        f"{GRAPH_LAUNCH_US:.0f} us apart, which is our own assumption. `TVM` stands for the "
-        "kernels and demands of the section above. `assumed` stands for the schedule units of the "
-        "IOS paper with the kernels that cuDNN is assumed to run. The efficiency is the one that "
-        "was fitted on the V100. *Opara* is the time with the paper's launch order. The other "
-        "columns are ratios to it: above 1, Opara is faster. *By ids* has Opara's streams, "
-        "launched in the order of the ids. *Random* orders are topological, drawn with the seed "
-        f"{SEED}, and their streams are Opara's. *No less than* is a lower bound: the longest "
-        "path, all arithmetic or all traffic, whichever takes longest. *Found no room* is the "
-        "share of operators that were ready and had to wait for other kernels' blocks. Kernels for "
-        "the RTX 2080 SUPER are assumed to take the registers of sm_80.",
+        "### Opara's launch order\n\nEach network is one CUDA graph, in which kernels are "
+        f"launched {GRAPH_LAUNCH_US:.0f} us apart, which is our own assumption. `TVM` stands for "
+        "the kernels and demands of the section above. `assumed` stands for the schedule units "
+        "of the IOS paper with the kernels that cuDNN is assumed to run. The efficiency is the "
+        "one that was fitted on the V100. *Opara* is the time with the paper's launch order. "
+        "The other columns are ratios to it: above 1, Opara is faster. *By ids* has Opara's "
+        "streams, launched in the order of the ids. *Random* orders are topological, drawn with "
+        f"the seed {SEED}, and their streams are Opara's. *No less than* is a lower bound: the "
+        "longest path, all arithmetic or all traffic, whichever takes longest. *Found no room* "
+        "is the share of operators that were ready to start, but had to wait until blocks of "
+        "other kernels ended. Kernels for the RTX 2080 SUPER are assumed to take the registers "
+        "of sm_80.",
         table(head, rows),
         _does_it_matter(found),
         *_beside_the_paper(found),
@@ -173,23 +174,24 @@ def _beside_the_paper(found: list[Orders]) -> list[str]:
     ]
     return [
         "How far are these gains of Opara from the paper's? The next table has how many times "
-        "faster Opara is, in the paper and here. A launch order that saves 29% of the time is 1.41 "
-        "times faster, and one that saves 10.3% is 1.11 times faster. The paper's other order is "
-        "depth first. The ids of GoogLeNet go branch by branch too.",
+        "faster Opara is, in the paper and here. A launch order that saves 29% of the time is "
+        "1.41 times faster, and one that saves 10.3% is 1.11 times faster. The paper compares "
+        "its launch order with an order that is depth first. Here the order of the ids takes "
+        "its place: the ids of GoogLeNet go branch by branch too.",
         table(["", "paper", "TVM", "off by", "assumed", "off by"], cells),
         "On all its networks, the paper's Opara is up to 1.68 times faster than a sequential "
-        "graph, and up to 1.29 times faster than Nimble. On "
-        f"{', '.join(_NETWORKS_OF_OPARA)} it is here up to {best[0]:.2f} times faster than a "
-        f"sequential graph, and up to {best[1]:.2f} times faster than Nimble. So running side by "
-        "side saves more here than in the paper, and the launch order saves less. Likely reasons "
-        "are these. PyTorch runs several kernels where TVM runs one, so more of its kernels are "
-        "ready at once and compete for room. The simulator has no caches, in which kernels disturb "
+        f"graph, and up to 1.29 times faster than Nimble. On {', '.join(_NETWORKS_OF_OPARA)} it "
+        f"is here up to {best[0]:.2f} times faster than a sequential graph, and up to "
+        f"{best[1]:.2f} times faster than Nimble. So running side by side saves more here than "
+        "in the paper, and the launch order saves less. Likely reasons are these. PyTorch runs "
+        "several kernels where TVM runs one, so more of its kernels are ready at once and "
+        "compete for multiprocessors. The simulator has no caches, in which kernels disturb "
         "each other. The time of its blocks never varies.",
     ]
 
 
 def _off(ratio: float, least: float, most: float) -> str:
-    """The distance of a ratio from a range, in percent of the nearer end."""
+    """How far a ratio lies outside a range, in percent of the nearer end of the range."""
     nearest = min(max(ratio, least), most)
     return f"{100 * (ratio / nearest - 1):+.1f}%"
 

@@ -1,9 +1,9 @@
 """Measures how much slower artifacts are that were compiled within a `time_budget`.
 
-Each built-in network is compiled without a budget, once more without one, and with each budget.
-Each compilation has its own process and its own empty cache folder, which also holds the latency
-database. Then the artifacts of a network run in turns in one process, in random order. The second
-artifact without a budget shows how far apart two equal compilations are.
+Each built-in network is compiled twice without a budget, and once with each budget. Each
+compilation has its own process and its own empty cache folder, which also holds the latency
+database. Then the artifacts of a network run in turns in one process, in random order. The two
+artifacts without a budget show by how much the times of equal compilations differ.
 
 Run it as ``python -m benchmarks.budgets FOLDER [NETWORK ...]``. The artifacts are kept in the
 folder, and those that are there already are not compiled again.
@@ -30,7 +30,7 @@ from .bench import random_feed
 from .harness import measure, rounds_for
 
 BUDGETS = ("0", "5", "15", "30", "again", "none")
-"""The budgets in seconds. `none` and `again` stand for compilations without a budget."""
+"""The budgets in seconds. `none` and `again` are the two compilations without a budget."""
 _NETWORKS = tuple(name for name in models.list() if name != "nasnet_a")
 _SECONDS = 8.0
 """How long the artifacts of a network run in turns, in all."""
@@ -62,7 +62,7 @@ def compile_all(network: str, folder: Path) -> None:
                 check=True,
             )
         said = json.loads(done.stdout.splitlines()[-1])
-        print(f"{network}, {budget}: {said['s']:.1f} s, {said['not_tried']} steps not tried")
+        print(f"{network}, {budget}: {said['s']:.1f} s, left out: {said['not_tried']}")
 
 
 def ratios(network: str, folder: Path) -> list[float]:

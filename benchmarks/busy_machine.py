@@ -8,14 +8,14 @@
 one thread. `measure` runs each contestant, an artifact or another runtime, in a process of its own.
 The contestants take turns, in a new random order each round.
 
-Meanwhile 0, 1 or 2 other programs compute without pause. With `bursts`, two other programs compute
-in bursts of 20 ms with 30 ms between. Each contestant runs rested (after 10 ms without work) and
-back to back. The output has the median and the 95th percentile in milliseconds, and their ratios
-to onnxruntime's.
+While a contestant runs, 0, 1 or 2 other programs compute without pause. With `bursts`, two other
+programs compute for 20 ms and rest for 30 ms, again and again. Each contestant runs rested (after
+10 ms without work) and back to back. The output has the median and the 95th percentile of each
+contestant's times in milliseconds, and their ratios to onnxruntime's.
 
-`--before` is the Python interpreter of an environment with an earlier release of this package. The
-artifacts of that release are in FOLDER/before. They take part in the same turns, under names such
-as `before: scheduled`.
+`--before` is the Python interpreter of an environment with an earlier release of this package.
+Artifacts that this release made are in FOLDER/before. They take turns with the other contestants,
+under names such as `before: scheduled`.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def measure(
     ----------
     contestants: the Python interpreter of each contestant, by name.
     loads: the other programs that run during the measurements. Each entry is a `kind` for `load`.
-    runs: least number of timed runs for each row.
+    runs: least number of timed runs for each row of the result.
     """
     running = [Contestant(folder, network, *each) for each in contestants.items()]
     rows = []

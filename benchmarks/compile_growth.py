@@ -60,7 +60,7 @@ def fibonacci(n: int) -> onnx.ModelProto:
 def doubling_of_functions(n: int) -> onnx.ModelProto:
     """A chain of n steps. Each multiplies the sine of a tensor by the error function of the tensor.
 
-    Both functions take many instructions.
+    The sine and the error function both take many instructions.
     """
     nodes = []
     for i in range(n):
@@ -257,7 +257,7 @@ def _seconds(family: str, n: int, limit_s: float, scheduler: str) -> float | str
 
 
 def main() -> None:
-    """Print one line of the table for each family."""
+    """Print the table, with one line for each family of models."""
     names = [family.__name__ for family in FAMILIES]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(names))

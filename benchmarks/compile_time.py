@@ -34,7 +34,7 @@ def main() -> int:
     found = [
         _compiled(path, arguments) for path in paths or sorted(arguments.folder.glob("*.onnx"))
     ]
-    print("| | cold s | warm s | warm over cold | alike | chosen alike when cold |")
+    print("| | cold s | warm s | warm over cold | same artifact | same kernels when cold twice |")
     print("|---|--:|--:|--:|---|--:|")
     for row in found:
         ratio = row["warm_s"] / row["cold_s"]

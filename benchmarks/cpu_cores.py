@@ -31,7 +31,7 @@ TOLERANCE = 1e-3
 
 
 def on_cores(folder: Path, path: Path, cores: int) -> dict[str, Any]:
-    """The median microseconds of each execution on the cores of this process."""
+    """Median microseconds of a run by each kind of execution, on the cores of this process."""
     import numpy as np
 
     import tvm_interop

@@ -1,7 +1,6 @@
 """Compares our launch overhead on CUDA with TVM's Relax VM: the host's microseconds per operator.
 
 The program is a chain of operators that do next to nothing. It runs in these ways:
-
 - uncaptured on one stream;
 - uncaptured on two streams, with every other operator on the second stream, so that each operator
   waits for the one before it on the other stream;
@@ -9,9 +8,8 @@ The program is a chain of operators that do next to nothing. It runs in these wa
 - in Relax's VM, in both its modes, `compiled` and `bytecode`.
 
 Contestants take turns. `ours, one stream` takes part twice, which shows the noise. Only the host's
-time counts, so no GPU is needed: a fake CUDA library can take the place of the driver. The times
-then do not include the driver's own time:
-
+time counts, so no GPU is needed: a fake CUDA library can take the place of the driver. With the
+fake library, the times do not include the driver's own time:
     LD_LIBRARY_PATH=build/test/tests/fake_cuda python -m benchmarks.cuda_dispatch [--json]
 """
 
@@ -63,7 +61,7 @@ def our_timer(
 def relax_timer(operators: int, arch: str, exec_mode: str) -> Callable[[], float]:
     """A function that returns the seconds the host takes to launch the chain in Relax's VM.
 
-    Each run is one call from Python.
+    Each run of the chain is one call from Python, so the time includes this call.
     """
     target = cuda_target((arch,))
     module = DefaultCUDASchedule(target)(relax_module(operators, tiny_kernel()))

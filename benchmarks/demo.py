@@ -34,7 +34,7 @@ MEASURING_S = 30.0
 
 @dataclass
 class Row:
-    """One scheduler's row of the table.
+    """The results of one scheduler, which are one row of the table.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ def main() -> int:
     arguments = parse_arguments()
     console = Console(stderr=arguments.json)
     if not console.is_terminal:
-        console.width = 120  # In a file, 80 columns would be too few for the table.
+        console.width = 120  # Rich assumes 80 columns for a file, too few for the table.
     console.print(f"[bold]{arguments.model}[/bold], random weights, on {cpu_model()}")
     model = light.build(arguments.model)
     with measuring_bar() as progress:
@@ -119,7 +119,8 @@ def parse_arguments() -> argparse.Namespace:
 def run_schedulers(compilation: Compilation) -> tuple[list[Row], dict[str, Schedule]]:
     """Run every scheduler, and return the rows of the table and the schedules by name.
 
-    A measurement counts towards the first scheduler that needs it.
+    The seconds of a measurement count towards the first scheduler that asks for it, although later
+    schedulers use the result too.
     """
     rows, schedules = [], {}
     for name in SCHEDULERS:

@@ -1,7 +1,6 @@
 """Compares our executor's overhead with that of TVM's Relax VM, in nanoseconds per operator.
 
 The program is a chain of operators that do next to nothing. It runs in these ways:
-
 - on one stream;
 - on two streams, with every other operator on the second stream, so that each operator waits for
   the one before it on the other stream;
@@ -77,7 +76,7 @@ def relax_module(operators: int, tiny: tvm.tirx.PrimFunc) -> tvm.IRModule:
 def relax_timer(operators: int, exec_mode: str) -> Callable[[], float]:
     """A function that returns the seconds a run of the chain takes in Relax's VM.
 
-    The loop over runs is in C++.
+    The loop over runs is in C++, so the time includes no calls from Python.
     """
     executable = relax.build(relax_module(operators, tiny_kernel()), "llvm", exec_mode=exec_mode)
     machine = relax.VirtualMachine(executable, tvm.cpu())
@@ -90,7 +89,8 @@ def relax_timer(operators: int, exec_mode: str) -> Callable[[], float]:
 def our_timer(operators: int, streams: int, kernels: object) -> Callable[[], float]:
     """A function that returns the seconds a run of the chain takes in our executor.
 
-    Operator i runs on stream i modulo `streams`. The loop over runs is in C++.
+    Operator i runs on stream i modulo `streams`. The loop over runs is in C++, so the time includes
+    no calls from Python.
     """
     program = chain_program(operators)
     names = tuple(op.name for op in program.operators)

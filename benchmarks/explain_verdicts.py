@@ -1,18 +1,19 @@
 """Checks the verdicts of `explain`: `python -m benchmarks.explain_verdicts [NETWORK ...]`.
 
-The program ranks the pairs of independent operators of each network. A pair ranks high if running
-it side by side would save a large share of its time, if there were no contention. Half of the
-chosen pairs are from the top of this ranking, and half are from its bottom. `explain` judges the
-pairs. Its verdicts are written to the result file before any pair is measured.
+The program ranks the pairs of independent operators of each network by the share of their time that
+running side by side would save without contention. It chooses some pairs: half from the top of this
+ranking, and half from its bottom. `explain` judges the chosen pairs. Its verdicts are written to
+the result file before any pair is measured.
 
-Then each pair runs in three ways, in interleaved rounds: in turn (each operator divided over all
-cores), in turn a second time, and side by side. The second time in turn shows the noise. A pair
-pays if running side by side is faster by more than 1%, at a significance level of 5%.
+After `explain` has judged the pairs, each pair runs in three ways, in interleaved rounds: in turn
+(each operator divided over all cores), in turn a second time, and side by side. The second time in
+turn shows the noise. A pair is said to pay if running it side by side is faster by more than 1%, at
+a significance level of 5%.
 
 There are two error rates: the share of paying pairs that `explain` did not call profitable, and the
-share of the other pairs that it did call profitable. For comparison, the constant answer "not
-profitable" misses every pair that pays. With --changes, the first change that `explain` suggests
-for each network is made and measured.
+share of pairs that do not pay but that `explain` called profitable. For comparison, the constant
+answer "not profitable" misses every pair that pays. With --changes, the first change that `explain`
+suggests for each network is made and measured.
 """
 
 from __future__ import annotations
@@ -124,11 +125,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for change in changes_for(subject)[:1]:
             try:
                 trial = try_change(subject, change, model, limit_s=given.seconds)
-            except UnsupportedModelError as error:  # The model has fixed shapes.
+            except UnsupportedModelError as error:
+                # The change needs other shapes, and the model's shapes are fixed.
                 facts["changes"].append(
                     {"network": network, "what": change.what, "refused": first_line(error)}
                 )
-                print(f"{network}: {change.what}: cannot be made: {first_line(error)}", flush=True)
+                print(f"{network}: {change.what}: cannot be tried: {first_line(error)}", flush=True)
                 continue
             facts["changes"].append({"network": network, **trial.as_dict()})
             said = f"{change.gain:.1%} estimated, {trial.gain:.1%} measured"
@@ -167,7 +169,7 @@ def choose(wholes: Wholes, count: int) -> list[tuple[str, str]]:
 def side_by_side(
     compilation: Compilation, wholes: Wholes, names: Sequence[str]
 ) -> tuple[Schedule, Schedule]:
-    """Two schedules of the network.
+    """Two schedules of the network: with the pair in turn, and with the pair side by side.
 
     The first schedule runs all operators in turn. The second differs only in the pair `names`,
     which it runs side by side.

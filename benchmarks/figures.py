@@ -101,9 +101,10 @@ section names its program. Most programs that measure refuse a busy machine, and
 def _peers() -> list[str]:
     parts = [
         "## Against other runtimes\n\nMeasured by `make bench`. The row `onnxruntime, parallel` "
-        "is onnxruntime's parallel execution mode. Since release 1.14 this mode puts all nodes of "
-        "the CPU into one stream (onnxruntime's issue 16158). So it also runs branches one after "
-        f"the other. Its fastest setting here was {_parallel_setting()}."
+        "is onnxruntime's parallel execution mode. Since release 1.14 this mode puts all nodes "
+        "of the CPU into one stream (onnxruntime's issue 16158). So even this mode runs the "
+        "branches of a network one after the other. Its fastest setting here was "
+        f"{_parallel_setting()}."
     ]
     for network in _PEERS:
         parts.append(_contest(_read(network)))
@@ -122,10 +123,11 @@ def _schedulers() -> list[str]:
     parts.append(
         "### With operators merged\n\nA merged operator has another kernel than the operators "
         "that it replaces. `ios-merge` merges operators and runs nothing side by side. These "
-        "tables were made when schedulers that merge did not divide operators yet. In them a plan "
-        "with one stream (`sequential`, `ios-merge`) divides large operators over the cores. A "
-        "plan with several streams (`ios`, `ios-both`) divides no operator, so each of its "
-        "operators runs on one core. Today `ios-both` divides operators too, and the section "
+        "tables were made when schedulers that merge did not divide operators yet. In these "
+        "tables, a plan with one stream (`sequential`, `ios-merge`) divides large operators over "
+        "the cores. A plan with several streams (`ios`, `ios-both`) divides no operator, so each "
+        "of its operators runs on one core. Today `ios-both` divides operators too, and the "
+        "section "
         '"All cores for each operator" says what that gains.'
     )
     parts += [_contest(_read(f"schedulers/{network}_merging")) for network in _NETWORKS]
@@ -203,9 +205,10 @@ def _stages_priced() -> list[str]:
     ]  # fmt: skip
     return [
         "## Stages whose latency IOS asks for\n\nCounted by `python -m "
-        "benchmarks.stages_priced` on simulated devices. The table has the number of stages whose "
-        "latency IOS asks for, without its bounds and with them. Bounds on latencies rule out the "
-        "other stages. IOS finds the same schedule in both cases.",
+        "benchmarks.stages_priced` on simulated devices. IOS can bound the latencies of stages, "
+        "and so rule out stages without asking for their latency. The table has the number of "
+        "stages whose latency IOS asks for, without bounds and with them. IOS finds the same "
+        "schedule in both cases.",
         table(["", "device", "without bounds", "with bounds", "spared"], rows),
     ]
 
@@ -250,24 +253,21 @@ def _large_blocks() -> list[str]:
     seconds = [row["seconds"] for row in report["rows"] if row["contestant"] == "ios"]
     return [
         "## IOS on blocks too large to search through\n\nSimulated by `python -m "
-        "benchmarks.whole_networks`. The program's first lines give the commands. Each entry is a "
-        "makespan over the makespan of greedy's stages, as the geometric mean over the graphs. "
-        "Operators take random latencies of 5 to 50 us. On the device `table`, operators never "
-        "slow each other down. On `gpu`, they share a simulated GPU.\n\n"
-        "These are the columns:\n\n"
-        "- `halved`: IOS before it had beam search; it halved large blocks by operator number. "
-        "These ratios come from the issue that asked for beam search.\n"
-        "- `cut by start`: IOS without beams; it cuts a large block between early and late "
-        "operators.\n"
-        "- `default`: IOS with its default options.\n"
-        "- `1 s`, `5 s`, `30 s`: IOS with this `time_budget_s`.\n"
-        "- `LIOS`: LIOS, simulated on 8 streams.\n"
-        "- `lower bound`: IOS's lower bound for stages; streams may undercut it.\n\n"
-        "If a network's name ends in `kernels`, its operators are the kernels that TVM makes. The "
-        "other networks have the operators of the IOS paper. Seconds are of one core. IOS with its "
-        f"default options took {sorted(seconds)[len(seconds) // 2]:.1f} s in the median and "
-        f"{max(seconds):.1f} s at most. The worst makespan of IOS with beams is {worst:.3f} of "
-        f"greedy's ({contestant} on {family}, {device}).",
+        "benchmarks.whole_networks`. The program's first lines give the commands. Each entry is "
+        "a makespan over the makespan of greedy's stages, as the geometric mean over the "
+        "graphs. Operators take random latencies of 5 to 50 us. On the device `table`, "
+        "operators never slow each other down. On `gpu`, they share a simulated GPU.\n\nThese "
+        "are the columns:\n\n- `halved`: IOS before it had beam search; it halved large blocks "
+        "by operator number. These ratios come from the issue that asked for beam search.\n- "
+        "`cut by start`: IOS without beams; it cuts a large block between early and late "
+        "operators.\n- `default`: IOS with its default options.\n- `1 s`, `5 s`, `30 s`: IOS "
+        "with this `time_budget_s`.\n- `LIOS`: LIOS, simulated on 8 streams.\n- `lower bound`: "
+        "IOS's lower bound for schedules of stages; a schedule of streams may take less "
+        "time.\n\nIf a network's name ends in `kernels`, its operators are the kernels that TVM "
+        "makes. The other networks have the operators of the IOS paper. Seconds are of one "
+        f"core. IOS with its default options took {sorted(seconds)[len(seconds) // 2]:.1f} s in "
+        f"the median and {max(seconds):.1f} s at most. The worst makespan of IOS with beams is "
+        f"{worst:.3f} of greedy's ({contestant} on {family}, {device}).",
         table(["", "device", "graphs", "halved", *columns], rows),
     ]
 
@@ -294,16 +294,16 @@ def _operators() -> list[str]:
 def _busy_machine() -> list[str]:
     report = _read("busy_machine")
     parts = [
-        "## Beside other programs\n\nMeasured by `python -m benchmarks.busy_machine`. Each entry "
-        "is the median time of the schedule of `compile` over onnxruntime's median time, from "
-        f"{report['runs']} runs each. Meanwhile 0, 1 or 2 other programs compute on the cores. The "
-        "model rests before each run, or its runs follow back to back.",
+        "## Beside other programs\n\nMeasured by `python -m benchmarks.busy_machine`. Each "
+        "entry is the median time of the schedule of `compile` over onnxruntime's median time, "
+        f"from {report['runs']} runs each. While the model runs, 0, 1 or 2 other programs "
+        "compute on the cores. The model rests before each run, or its runs follow back to back.",
         _busy_table(report, "onnxruntime"),
     ]
     if any(row["contestant"] == _BEFORE for row in report["rows"]):
         parts += [
-            "The next table compares these runs of ours with runs of an earlier release of ours "
-            f"({report['before']}):",
+            "The next table compares the same runs of this release with runs of an earlier "
+            f"release, {report['before']}:",
             _busy_table(report, _BEFORE),
         ]
     return parts
@@ -374,11 +374,11 @@ def _several_gpus() -> list[str]:
         "## Several GPUs, simulated\n\nSimulated by `python -m benchmarks.hios_curves`. Nothing "
         "here ran on a GPU. The models are random, by the rules of HIOS's authors, with 200 "
         f"operators. Each time is the mean over {figure['instances']} models, in milliseconds. "
-        "`clock` is the evaluator from which the published curves almost certainly come. The other "
-        "columns obey the constraint that the paper states. The last two columns say how far "
-        "`multi-gpu` is above the lower bound, and how many seconds of one core its search took. "
-        "`multi-gpu` took part in this figure alone. All five figures, with standard deviations, "
-        "are in `benchmarks/results/hios`.",
+        "Columns with `clock` use the evaluator from which the published curves almost "
+        "certainly come. All other columns obey the constraint that the paper states. The last "
+        "two columns say how far `multi-gpu` is above the lower bound, and how many seconds of "
+        "one core its search took. `multi-gpu` took part in this figure alone. All five "
+        "figures, with standard deviations, are in `benchmarks/results/hios`.",
         table(["GPUs", *columns, "over the bound", "search s"], rows),
         "### What changes along the paper's figures\n\nEach entry gives the speedup over "
         "sequential execution, at the figure's first point and at its last point. The "

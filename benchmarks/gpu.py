@@ -3,7 +3,6 @@
 This script is part of the bundle that `make gpu-bundle` makes. `gpu_visit.py` in the bundle runs it
 in a process of its own for each network and part. It needs only a GPU, its driver and Python: no
 internet connection, no compiler and no Relax. The parts are:
-
 - `check`: the outputs of sequential execution are compared with onnxruntime's, on two sets of
   inputs in turn. If they are wrong, the first operator that is wrong is named. Sequential execution
   and two schedules must give the same bits in three ways to run: uncaptured (the host launches the
@@ -239,8 +238,8 @@ class Bench:
     def _options(self, name: str, program: Program, streams: int) -> dict[str, Any]:
         """The scheduler of a contestant and its options.
 
-        Opara gets the resources that the kernels need, and opens as many streams as it likes,
-        unless its streams are to be combined.
+        The scheduler `opara` gets the resources that the kernels need. It may open as many streams
+        as it likes, unless its streams are to be combined.
         """
         options = {"name": name, "streams": streams, **SCHEDULERS[name]}
         if name in ("opara", FOLDED):
@@ -293,7 +292,7 @@ class Bench:
     def _check_numbers(self, name: str) -> str:
         worst = self._worst_error(lambda which: self._outputs(name, which))
         verdict = "right" if worst <= 1 else "WRONG"
-        print(f"  numbers of {name} {verdict}: {worst:.3f} times the allowed error")
+        print(f"  outputs of {name} {verdict}: {worst:.3f} times the allowed error")
         return verdict
 
     def _look_for_first_wrong(self) -> None:
@@ -314,7 +313,7 @@ class Bench:
         outputs: function that runs the model on input set 0 or 1, and returns its outputs.
         """
         worst = 0.0
-        # Alternate the inputs: a CUDA graph must not return the outputs of the run before.
+        # Alternate the inputs, to find a CUDA graph that returns the outputs of the run before.
         for which in (0, 1, 0):
             for i, got in enumerate(outputs(which)):
                 expected = self._reference[f"output{which}_{i}"]
@@ -399,7 +398,8 @@ class Bench:
         found = [name for name in libraries if library_version(name) is not None]
         plan = read_plan((self._folder / LIBRARY_PLAN).read_bytes())
         program = program_of(plan, self._artifact.weights)
-        # Undo the plan's choice of libraries: the program then has no library operators.
+        # Undo the plan's choice of libraries, so that TVM's kernels run all operators of the
+        # program.
         program = replace(
             program, operators=[replace(op, library=None) for op in program.operators]
         )

@@ -17,16 +17,17 @@ from tests.gpu.sanitized_run import TensorsApart
 from tvm_interop.plan.plan import Plan
 
 SAMPLES = 64
-"""How many values of a result are stored, and for how many parts of it a mean is stored."""
+"""How many values of a result are stored, and how many means over equal parts of the result."""
 SAMPLES_FILE = "operators.npz"
 """File beside a network's artifact, with stored values of its operators' results."""
 
 
 def described(array: np.ndarray) -> np.ndarray:
-    """The stored facts about a result.
+    """The facts about an operator's result that are stored.
 
-    The facts are the result's largest absolute value, some of its values, and means of its parts. A
-    fault in any part of the result changes a mean, unless the fault is small or cancels out.
+    `described` stores the result's largest absolute value, some of its values, and means of its
+    parts. A fault in any part of the result changes a mean, unless the fault is small or cancels
+    out.
     """
     flat = array.reshape(-1).astype(np.float64)
     if flat.size == 0:
@@ -55,7 +56,7 @@ def operator_samples(
 
     Returns
     -------
-    What `described` says of each result, by `sample_name`.
+    The facts that `described` returns for each result, by the name that `sample_name` gives it.
     """
     from tvm_interop.execution.cpu import as_tensor
 
@@ -107,8 +108,8 @@ def first_wrong(
     Returns
     -------
     A sentence with the operator's name, number, kernel, error and inputs. If all operators are
-    right, the sentence says so. The fault then appears only if tensors share memory, or the stored
-    values do not show it.
+    right, the sentence says so. In this case, wrong outputs have one of two reasons: the fault
+    appears only if tensors share memory, or the stored values do not show it.
     """
     instance = TensorsApart(plan, kernels, weights, dispatch="streams")
     for v, array in zip(plan.inputs, inputs, strict=True):
@@ -118,7 +119,7 @@ def first_wrong(
     for i, op in enumerate(plan.operators):
         for j, v in enumerate(op.outputs):
             want = samples.get(sample_name(i, j))
-            if want is None:  # The value is a workspace.
+            if want is None:  # The value is a workspace of a kernel, so it has no stored facts.
                 continue
             allowed = rtol.get(plan.values[v].dtype, 0.0) * abs(float(want[0])) + atol
             error = _largest_error(described(instance.read(v)), want) / allowed

@@ -12,7 +12,7 @@ from tvm_interop.execution.cuda import CudaInstance
 def runs_per_s(instances: Sequence[CudaInstance], seconds: float) -> float:
     """The number of runs per second of all instances. Each instance runs in a thread of its own.
 
-    All instances run once before the time begins.
+    All instances run once before the measured time begins.
 
     Raises
     ------

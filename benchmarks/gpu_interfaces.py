@@ -3,9 +3,10 @@
     python -m benchmarks.gpu_interfaces FOLDER --bundle FOLDER --out FILE
 
 `FOLDER` is one network of the bundle. The first run through `GraphModule` is compared with
-onnxruntime's outputs. All other ways must give the same bits: tensors of PyTorch on the GPU as
-inputs and outputs, a session, several threads, and a program in C that runs the model without
-Python. The findings also have the times of a run with inputs in the host's memory and on the GPU.
+onnxruntime's outputs. All other ways to run the model must give the bits of this first run. These
+ways are: tensors of PyTorch on the GPU as inputs and outputs, a session, several threads, and a
+program in C without Python. The findings also have the times of a run with inputs in the host's
+memory and on the GPU.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PROGRAM = "run_model.c"
 THREADS = 4
 ROUNDS = 50
 LARGEST_ERROR = 1e-2
-"""Allowed error of the outputs, as a share of the largest number. Float16 needs that much."""
+"""Allowed error of the outputs, as a share of the largest output: enough for float16."""
 
 
 class Ways:
@@ -154,7 +155,7 @@ def _same(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
 
 
 def look(ways: Ways, facts: Facts) -> int:
-    """Compare all ways to run the network, and keep the findings; return the step's exit code."""
+    """Compare all ways to run the network, write what was found, and return the exit code."""
     wrong, missing = [], []
     expected = [ways.by_host_arrays(which) for which in (0, 1)]
     for got, reference in zip(expected, ways.reference, strict=True):
@@ -162,7 +163,7 @@ def look(ways: Ways, facts: Facts) -> int:
             error = float(np.abs(a.astype(np.float64) - b).max() / (np.abs(b).max() + 1e-9))
             facts.say(error=error)
             if not error < LARGEST_ERROR:
-                wrong.append(f"the outputs are wrong by {error} of the largest number")
+                wrong.append(f"the outputs are wrong by {error} of the largest output")
     named = {
         "tensors of PyTorch": ways.by_gpu_tensors,
         "session": ways.by_session,

@@ -119,7 +119,8 @@ cudaGraphExec_t Captured(cudaStream_t stream, const std::function<void()>& issue
   return exec;
 }
 
-// Puts the work `each` on all `streams`, which fork from the first stream and join it again.
+// Puts the work `each` on every one of `streams`. All other streams wait for the first stream
+// before their work, and the first stream waits for them after it.
 void ForkAndJoin(const std::vector<cudaStream_t>& streams,
                  const std::function<void(cudaStream_t)>& each) {
   static const cudaEvent_t fork = NewEvent(cudaEventDisableTiming);
@@ -166,8 +167,8 @@ void Device() {
       connections == nullptr ? "null" : connections);
 }
 
-// The time between two events with nothing, an empty kernel, or a graph of one empty kernel between
-// them.
+// The time between two events, in three cases: with nothing, with an empty kernel, and with a graph
+// of one empty kernel between the events.
 void Events(cudaStream_t stream) {
   const auto nothing = [] {};
   const auto kernel = [&] { Nothing<<<1, 1, 0, stream>>>(); };
@@ -233,8 +234,8 @@ void Launches(const std::vector<cudaStream_t>& streams) {
   }
 }
 
-// The number of kernels of one block that run at once, each on a stream of its own: launched by the
-// host, and in a graph.
+// How many kernels run at once if each has one block and a stream of its own. The number is
+// measured for kernels that the host launches, and for kernels in a graph.
 void Concurrency(const std::vector<cudaStream_t>& streams) {
   const long long cycles = CyclesOf(500);
   double alone[2] = {0, 0};

@@ -45,7 +45,8 @@ class Report:
     compiled_us: median microseconds of `torch.compile` and of sequential execution.
     peer_errors: largest error in the outputs of each other engine, as a share of the allowed error.
     early_us: by name of the execution, the most microseconds that an operator seemed to start
-        before the end of an operator that it waits for. The clocks of GPUs have coarse ticks.
+        before the end of an operator that it waits for. A small value may come from the GPU's
+        clock, whose ticks are coarse.
     not_run: the engines that were not timed, each with the reason.
     """
 
@@ -103,10 +104,11 @@ def interleaved_us(
 def earliest_us(instance: CudaInstance) -> float:
     """The time by which an operator starts too early by the GPU's clock, in microseconds.
 
-    The result is the largest time from the start of an operator to the end of an operator that it
-    waits for; 0 if none starts too early. Each of these times is the median over `PROFILES`
-    profiles. An event's time is rounded to a tick of about half a microsecond, so a single profile
-    may be a microsecond off either way. An operator that fails to wait is early in most profiles.
+    If operator B must wait for operator A, B starts too early by the time from B's start to A's
+    end. The result is the largest such time of all pairs; 0 if no operator starts too early. The
+    time of a pair is the median over `PROFILES` profiles. The GPU rounds times to a tick of about
+    half a microsecond, so a single profile may be a microsecond off either way. An operator that
+    fails to wait is early in most profiles, so the median shows it.
     """
     early: dict[tuple[int, int], list[float]] = {}
     for _ in range(PROFILES):

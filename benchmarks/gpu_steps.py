@@ -1,4 +1,4 @@
-"""The steps of the visit to a GPU (`gpu_visit.py`) that run a tool, or run no whole network.
+"""The steps of `gpu_visit.py` that run a tool such as ncu, or that run no network as a whole.
 
     python -m benchmarks.gpu_steps versions --bundle FOLDER --out FILE
     python -m benchmarks.gpu_steps ncu --network squeezenet --bundle FOLDER --out FILE
@@ -26,7 +26,7 @@ from .step_facts import Facts
 
 LIBRARIES = ("cudnn", "cublaslt")
 WITH_FAULT = "out_of_bounds.so"
-"""The bundle's file of a kernel that reads out of bounds. It lies beside the small networks."""
+"""The file, in the bundle's folder of small networks, with a kernel that reads out of bounds."""
 SANITIZED = "inception_like"
 """The small network that runs under compute-sanitizer."""
 FOUND = 9
@@ -119,7 +119,7 @@ def probes(bundle: Path, facts: Facts) -> int:
     """Build `gpu_probes.cu` and run it. Each line of its output is JSON."""
     nvcc = cuda_tool("nvcc")
     if nvcc is None:
-        return facts.exit_code(missing=["nvcc is not installed: the probes are built with it"])
+        return facts.exit_code(missing=["nvcc is not installed: install it to build the probes"])
     source = Path(__file__).with_name("gpu_probes.cu")
     with TemporaryDirectory() as scratch:
         program = f"{scratch}/probes"
@@ -252,7 +252,7 @@ def library_cases(bundle: Path, facts: Facts) -> int:
 
 
 def _library_case(op: Any) -> dict[str, Any]:
-    """Run an operator in all three ways of launching: uncaptured, captured and linked.
+    """Run an operator uncaptured, captured in a CUDA graph, and as a linked graph.
 
     The result has four facts: the error as a share of the allowed error, whether the bits of all
     ways are the same, the algorithm, and the ways for which no CUDA graph could be made.
@@ -292,8 +292,8 @@ def _cpu_name() -> str:
 def _torch_version() -> str | None:
     """PyTorch's version, and the versions of CUDA and cuDNN in it, from a new process.
 
-    In the current process, PyTorch would load its own CUDA libraries, and so hide which CUDA
-    libraries this package finds.
+    PyTorch loads its own CUDA libraries. In the current process, this would hide which CUDA
+    libraries our package finds by itself, so a new process imports PyTorch.
     """
     text = "import torch as t; print(t.__version__, t.version.cuda, t.backends.cudnn.version())"
     told = _output(sys.executable, "-c", text)

@@ -2,8 +2,9 @@
 
     python -m benchmarks.gpu_table VISIT.json ... --commit 1234567 --out FILE [--note TEXT]
 
-Each `VISIT.json` is a file that `gpu_visit.py` wrote. If a step is in several files, the last file
-counts. `--commit` is the commit from which the bundle was made. A note stands below the tables.
+Each `VISIT.json` is a file that `gpu_visit.py` wrote. If several files have findings of the same
+step, those of the last file count. `--commit` is the commit from which the bundle was made. The
+text of `--note` stands below the tables.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _KEPT = (
     "stages_refused", "search_s", "median_us", "launch_us", "back_to_back_us", "peer_errors",
     "not_run",
 )  # fmt: skip
-"""The findings on a network that the result file keeps."""
+"""The names of the findings on a network that the result file keeps."""
 
 
 def gathered(visits: Sequence[Path], commit: str, note: str = "") -> dict[str, Any]:
@@ -95,9 +96,9 @@ def section(report: Mapping[str, Any]) -> list[str]:
         f"{machine['date'][:10]}. The batch is 1, and the type float32 without TF32. All "
         f"contestants of a network run in interleaved rounds, and the median of {ROUNDS} rounds "
         "counts. The time is the GPU's, between two events. Sequential execution, measured a "
-        f"second time, differs from the first by at most {noise:.1%}. The kernels were compiled "
-        f"on another machine: TVM's default schedules, without tuning. PyTorch is {torch}, "
-        "with cuDNN's own search for algorithms. TensorRT did not take part.",
+        f"second time, differs from the first by at most {noise:.1%}. The kernels have TVM's "
+        "default schedules, without tuning, and were compiled on another machine. PyTorch is "
+        f"{torch}, with cuDNN's own search for algorithms. TensorRT did not take part.",
         "*Fastest kernels* are the fastest of TVM's, cuDNN's and cuBLASLt's kernels for each "
         "operator. *Ours* is the fastest scheduler with the fastest kernels, in one CUDA graph. "
         "It is given as a share of sequential execution with the same kernels, and as a share of "
@@ -191,7 +192,7 @@ def _checks(report: Mapping[str, Any]) -> str:
     if ways:
         sentences.append(f"These ways to run a model give the same bits: {', '.join(ways)}.")
     if left:
-        sentences.append(f"Steps that did not end: {'; '.join(left)}.")
+        sentences.append(f"Steps that did not run to their end: {'; '.join(left)}.")
     return " ".join(sentences)
 
 

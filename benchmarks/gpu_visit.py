@@ -1,16 +1,15 @@
 """Runs a visit to a machine with a GPU, step by step, and keeps the findings of each step.
 
 The bundle that `make gpu-bundle` makes contains this program; `sh run.sh` runs it:
-
     sh run.sh --list              # the steps, with their limits
     sh run.sh --call 1            # the steps of one group, which fit into 10 minutes
     sh run.sh --only versions     # one step, even if it was done before
 
-Each step is a process of its own with a limit of seconds. So a step that hangs, or that breaks the
-GPU for its process, costs no other step. After each step, `visit.json` has all findings so far, and
-`visit.log` has all output. A visit that was stopped goes on when it is started again: steps that
-ended are not run again, and the step that was stopped in its middle is named and left out. `--only`
-runs such a step again.
+Each step is a process of its own with a limit of seconds. So all other steps run even if a step
+hangs, or makes the GPU unusable for its process. After each step, `visit.json` has all findings so
+far, and `visit.log` has all output. A visit that was stopped goes on when it is started again:
+steps that ended are not run again, and the step that was stopped in its middle is named and left
+out. `--only` runs such a step again.
 
 A step that lacks something (a compiler, PyTorch, a library) says so, and the visit goes on. The
 exit code is 0 if every step ran that could be run.
@@ -39,7 +38,7 @@ from typing import Any
 from .step_facts import DONE, MISSING, MISSING_KEY, WRONG_KEY
 
 NOT_NEEDED = "not needed"
-"""The state of a step that examines failures of other steps, if these have not failed."""
+"""The state of a step that examines failures of other steps, if none of them has failed."""
 DONE_STATES = ("done", "missing", NOT_NEEDED)
 """States of steps that ran, or that could not be run here, or that are not needed."""
 ENDED_STATES = ("done", "missing", "failed", "killed", "stopped")
@@ -157,7 +156,7 @@ class Visit:
         for name, record in self.records.items():
             if record["state"] == "running":
                 record |= {"state": "stopped", "why": "the visit ended in the middle of this step"}
-                print(f"{name}: stopped in its middle by the end of the visit before")
+                print(f"{name}: an earlier visit ended in the middle of this step")
         self._running: subprocess.Popen[str] | None = None
 
     def run(self, step: Step, limit_s: float) -> None:
@@ -202,7 +201,7 @@ class Visit:
     def _kill_running(self) -> None:
         """Kill the step that is running, and the processes that it started and left behind."""
         assert self._running is not None
-        with contextlib.suppress(ProcessLookupError):  # All these processes may have ended.
+        with contextlib.suppress(ProcessLookupError):  # The processes may have ended already.
             os.killpg(self._running.pid, signal.SIGKILL)
         self._running.wait()
         self._running = None
@@ -214,7 +213,7 @@ class Visit:
         self._write()
 
     def is_needed(self, step: Step) -> bool:
-        """Whether a step that examines failures of other steps has a failure to examine."""
+        """Whether a step must run: a step that examines failures runs only if there are any."""
         states = [self.records.get(name, {}).get("state") for name in step.after_failure_of]
         return not step.after_failure_of or "failed" in states or "killed" in states
 

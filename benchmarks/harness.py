@@ -1,9 +1,10 @@
 """Times contestants against each other in interleaved rounds.
 
-Every round runs each contestant once, in a new random order. So drift of any kind (clock, caches, a
-neighbour's load) falls on all contestants alike. The baseline takes part twice. The difference
-between its two times is the noise, and no smaller difference is claimed. There is a rest between
-contestants, because the idle threads of a library keep spinning for a while after it has returned.
+Every round runs each contestant once, in a new random order. So changes of the machine (clock rate,
+caches, the load of other programs) affect all contestants alike. The baseline takes part twice. The
+difference between its two times is the noise, and a difference between contestants counts only if
+it is larger. There is a rest before each contestant, because the threads of a library keep spinning
+for a while after a call and would slow the next contestant.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class Summary:
     def differs(self, noise: Summary) -> bool:
         """Whether the contestant differs from the baseline, beyond chance and beyond the noise.
 
-        The interval of its ratio must not contain 1. Its ratio must also be further from 1 than
-        three other numbers: the baseline's ratio to itself, and both ends of the interval of that
-        ratio.
+        Two conditions must hold. The interval of the contestant's ratio to the baseline must not
+        contain 1. This ratio must also be further from 1 than three numbers: the baseline's ratio
+        to itself, and both ends of the interval of the baseline's ratio.
 
         Parameters
         ----------
@@ -85,7 +86,7 @@ def measure(
     ----------
     contestants: functions to time, by name; a call is one inference.
     warmup: number of rounds before anything is timed.
-    lead_in: number of calls in each turn before the timed ones. They wake sleeping threads.
+    lead_in: number of untimed calls at the start of each turn. They wake sleeping threads.
     in_a_row: number of timed calls in each turn. The time of the turn is their median, so a single
         call that other work delayed does not count.
     rest_s: seconds of rest before each turn.

@@ -2,14 +2,13 @@
 
     python -m benchmarks.hios_claims [FILE]
 
-These are the aims:
-
+The results must meet these aims:
 - Under the evaluator `clock`, HIOS-MR is within 10% of the paper. HIOS-LP is no worse than in the
-  paper and at most 25% better: the authors' program rounds numbers in its search for the longest
-  path, and ours does not.
-- If a curve in a figure of the paper falls from left to right, so does our curve.
-- Under `exact`, every figure is within 3% of a prototype's. No paper has figures for this
-  evaluator. The prototype was written earlier and independently.
+  paper and at most 25% better. It may be better because the authors' program rounds numbers in its
+  search for the longest path, and ours does not.
+- If a curve in a figure of the paper falls from left to right, our curve falls too.
+- Under the evaluator `exact`, every result is within 3% of the result of a prototype, which was
+  written earlier and independently. No paper has results for this evaluator.
 - The latency of `multi-gpu` is shorter than HIOS-LP's by 4% on 4 GPUs and by 25% on 12.
 """
 
@@ -51,16 +50,16 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Check:
-    """One measured figure and the figure that it is compared with.
+    """One number of ours, and the number that it is compared with.
 
     Attributes
     ----------
-    what: what the figure is.
-    theirs, ours: the expected and the measured figure.
+    what: description of the number.
+    theirs, ours: the expected number, and ours.
     within: least and largest accepted ratio of `ours` to `theirs`.
     error: standard error of `ours`, as a share of `ours`; None if it was not computed. `theirs`
         comes from random models too, and is as uncertain.
-    whose: source of `theirs`: the paper, our prototype, or an aim that we set for our scheduler.
+    whose: the source of `theirs`: the paper, our prototype, or an aim for our own scheduler.
     """
 
     what: str
@@ -82,7 +81,7 @@ class Check:
 
 
 def checks(found: Mapping[str, Any]) -> list[Check]:
-    """The checks of all figures in `found`. Figures that were not simulated are not checked."""
+    """The checks of all figures of the paper in `found`, which lacks those not simulated."""
     made: list[Check] = []
     if "figure 7" in found:
         made += _gpus(_Curves(found, 7))
@@ -121,7 +120,7 @@ class _Curves:
         self._instances = found[self.name]["instances"]
 
     def ms(self, row: str) -> list[float]:
-        """Mean milliseconds of the curve `row` at each point of the figure."""
+        """Mean milliseconds of the curve named `row` at each point of the figure."""
         return [point[row][0] for point in self._points.values()]
 
     def at(self, point: str, row: str) -> float:

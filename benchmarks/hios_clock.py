@@ -1,10 +1,11 @@
 """The latency model behind HIOS's published curves. It is used for those curves only.
 
 The authors' program keeps one clock for each GPU. It visits the operators in the order of their
-ids. For each source of an operator, the operator waits for the current clock of the source's GPU,
-and not for the end of the source itself. So other work that this GPU was given in between seems to
-delay the operator. In the constraint of the paper itself (section III-B), the operator waits for
-the end of the source instead. `Schedule.simulate` implements this constraint.
+ids. For each source of an operator (an operator whose output it reads), the operator waits until
+the time that the clock of the source's GPU shows, and not for the end of the source. So work that
+this GPU was given after the source seems to delay the operator. In the constraint that the paper
+states (section III-B), the operator waits for the end of the source. `Schedule.simulate` implements
+this constraint.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .hios_instances import Instance
 class Clock:
     """Computes the latency of mappings of one random model onto GPUs.
 
-    A stage of several operators is visited in the place of its first operator. It waits for the
+    A stage of several operators is visited when its first operator is due. The stage waits for the
     sources of all its operators.
     """
 
@@ -43,7 +44,7 @@ class Clock:
 
         Parameters
         ----------
-        gpu_of: the GPU of each operator; -1 if it is not mapped. Such an operator does not count.
+        gpu_of: the GPU of each operator; -1 if the operator is not mapped and is to be ignored.
         stages: the stages of several operators, by the id of their first operator. A stage is a
             pair: its operators, and the microseconds that they take together.
         """
@@ -65,7 +66,7 @@ class Clock:
 
 
 def longest_paths_by_clock(subject: Instance, gpus: int) -> tuple[list[int], float]:
-    """Run HIOS-LP, with the GPU of each path chosen by the clock.
+    """Run HIOS-LP. Each path gets the GPU that has the shortest latency by the clock.
 
     Returns
     -------

@@ -5,14 +5,13 @@
 
 Every point of a figure is the mean over random models (30 by default; see `hios_instances`), under
 two evaluators:
-
-- `exact` is the constraint that the paper states. This package predicts latencies by it too. A
+- `exact` is the constraint that the paper states. This package uses it too to predict latencies. A
   stage waits for the stage before it on its GPU and for its inputs.
 - `clock` is the evaluator behind the published curves (see `hios_clock`). It makes operators wait
-  for work that they do not depend on. This flatters HIOS-LP and hides that HIOS-MR is as good as
-  HIOS-LP.
+  for work that they do not depend on. This makes HIOS-LP look better than HIOS-MR, although under
+  `exact` HIOS-MR is as good.
 
-The output has the claims of the paper beside our figures.
+The output has the claims of the HIOS paper beside our figures.
 
 The networks have the operators of the IOS paper (schedule units). They run on two simulated A40
 GPUs, with latencies computed from the GPU's data sheet. Nothing is measured.
@@ -40,7 +39,7 @@ from .paper_device import paper_network
 _NETWORKS = {"inception_v3": (299, 512, 1024, 2048), "nasnet_a": (331, 512, 1024)}
 _IOS = {"max_group_ops": 3, "max_groups": 2, "endings": "paper"}
 _IOS_PART = 10
-"""Number of operators with consecutive ids that the authors' program gives IOS at a time."""
+"""The authors' program runs IOS on this many operators with consecutive ids at a time."""
 OURS = "multi-gpu"
 _NETWORK_ROWS = "networks"
 _EDGES_AN_OP = 2
@@ -53,7 +52,7 @@ class Figure:
     Attributes
     ----------
     number, title: its number in the paper, and the label of the x axis.
-    setting: what varies: a keyword of `instance`, or `gpus`.
+    setting: what varies along the x axis: a parameter of `instance`, or `gpus`.
     values: values of the setting, one for each point.
     claims: claims in the text of the paper about the figure.
     """
@@ -74,7 +73,7 @@ FIGURES = (
     Figure(
         8, "operators", "num_ops", (100, 150, 200, 250, 300, 350, 400),
         ("LP over sequential 2.01 to 2.12, over IOS 1.81 to 1.91, over MR 1.51 to 1.54",
-         "windows take 5.7 to 7.7% off inter-GPU LP and 13.3 to 14.6% off inter-GPU MR"),
+         "windows shorten inter-GPU LP by 5.7 to 7.7% and inter-GPU MR by 13.3 to 14.6%"),
     ),
     Figure(
         9, "edges", "num_edges", (400, 450, 500, 550, 600),
@@ -133,14 +132,14 @@ def parse_arguments() -> argparse.Namespace:
 
 
 Row = dict[str, float]
-"""Milliseconds by scheduler and evaluator, such as `hios-lp, clock`. The entry `search, CPU s` is
-in seconds."""
+"""Milliseconds of one model, by scheduler and evaluator, such as `hios-lp, clock`. The entry
+`search, CPU s` has the seconds of a search."""
 
 
 def measure(
     figure: Figure, instances: int, jobs: int, ours: bool = True
 ) -> dict[str, dict[str, list[float]]]:
-    """Mean and standard deviation over the instances, by point of the figure and row.
+    """Mean and standard deviation over the models, for each point of the figure and each curve.
 
     Parameters
     ----------
@@ -239,7 +238,7 @@ def table(figure: Figure, points: Mapping[str, Mapping[str, Sequence[float]]]) -
 
 
 def summary(points: Mapping[str, Mapping[str, Sequence[float]]], evaluator: str) -> list[str]:
-    """The ratios that the text of the paper gives, with our values at each point."""
+    """The claims of the paper about ratios of latencies, with our ratios at each point."""
 
     def ratios(over: str, of: str) -> str:
         each = (point[over][0] / point[of][0] for point in points.values())
@@ -254,7 +253,7 @@ def summary(points: Mapping[str, Mapping[str, Sequence[float]]], evaluator: str)
 
 
 def draw(figure: Figure, points: Mapping[str, Mapping[str, Sequence[float]]], folder: Path) -> None:
-    """Draw both evaluators side by side, into an SVG and a PNG file in `folder`.
+    """Draw a chart for each evaluator, side by side, into an SVG and a PNG file in `folder`.
 
     Error bars show the standard deviation.
     """

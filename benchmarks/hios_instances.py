@@ -1,8 +1,8 @@
 """Random models with latencies, generated as the authors of HIOS generate them.
 
 The paper (Kundu and Shu, CLUSTER 2023, section VI-A) does not say how operators are distributed
-over layers. It also does not say how long operators take that run side by side. Both are taken from
-the authors' published program.
+over layers. It also does not say how long operators take that run side by side. Both rules are
+taken from the authors' published program.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class HalfShared(LatencyModel):
 
         t(S) = 0.5 sum t + 0.5 max(sum t u, max t).
 
-    Here t is the latency of a group, the sum of its operators' latencies. The utilisation of an
-    operator is the share of the GPU that it keeps busy. The utilisation u of a group is the mean of
-    its operators' utilisations, weighted by their latencies. The latency of a transfer is a fixed
-    share of the latency of the operator that produces the tensor, and at least 100 us.
+    The sums and the maximum are over the groups of a stage S. Here t is the latency of a group, the
+    sum of its operators' latencies. The utilisation of an operator is the share of the GPU that it
+    keeps busy. The utilisation u of a group is the mean of its operators' utilisations, weighted by
+    their latencies. The latency of a transfer is a fixed share of the latency of the operator that
+    produces the tensor, and at least 100 us.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class HalfShared(LatencyModel):
         return np.where(num_groups > 1, shared, total_us)
 
     def of(self, ids: range) -> HalfShared:
-        """The latencies of the operators `ids`, numbered from 0, without transfers."""
+        """The latency model of the operators `ids` alone, renumbered from 0, without transfers."""
         ops = slice(ids.start, ids.stop)
         return HalfShared(self.op_us[ops].tolist(), self._utilisation[ops].tolist(), (), 0.0)
 
@@ -105,13 +106,14 @@ def instance(
 
     The first and the last layer have one operator each. The other operators are distributed over
     the inner layers in rounds. In the first round each inner layer gets half as many operators as
-    there are layers. In each later round it gets a random number, at most as many as in the first.
-    With many layers, such as 22, there are too few operators for the first round. Then each inner
-    layer first gets an equal part. (The authors' program stops in this case.)
+    there are layers. In each later round it gets a random number of operators, at most as many as
+    in the first round. With many layers, such as 22, there are too few operators for the first
+    round. In this case each inner layer first gets an equal number of operators. (The authors'
+    program fails for so many layers.)
 
-    Between two neighbouring layers, each operator of the first picks a random reader in the second.
-    Then each operator of the second picks a random source in the first. Further edges lead from a
-    random inner layer to a later inner layer. No edge occurs twice.
+    Between two neighbouring layers, each operator of the first layer picks a random reader in the
+    second. Then each operator of the second layer picks a random source in the first. Further edges
+    lead from a random inner layer to a later inner layer. No edge occurs twice.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Measures time and results of kernel checks. `python -m benchmarks.kernel_check [NETWORK ...]`.
+"""Times kernel checks, and counts faults: `python -m benchmarks.kernel_check [NETWORK ...]`.
 
-The compiler checks the kernels of each model that it compiles. This program compiles each network,
-a file `NAME.onnx` or one of `tvm_interop.models.list()`, in a process of its own. The latency
-database is empty at the start. The table has the processor time of the check and of the rest of
-compilation, in seconds, and the number of kernels at fault.
+The compiler checks that the kernels of each model that it compiles compute right results. This
+program compiles each network, a file `NAME.onnx` or one of `tvm_interop.models.list()`, in a
+process of its own. The latency database is empty at the start. The table has the processor time of
+the check and of the rest of compilation, in seconds, and the number of kernels at fault.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Row(NamedTuple):
     Attributes
     ----------
     checked, libraries: number of kernels of TVM, and of libraries, that were checked.
-    plain: the fault of each kernel that failed the check, by name of the kernel.
+    plain: for each kernel that failed the check, by name, what was wrong with it.
     check_s, rest_s: seconds of processor time of the check, and of the rest of compilation.
     """
 
@@ -66,7 +66,7 @@ def main() -> int:
         )
         faults |= {f"{network}, {name}": fault for name, fault in row.plain.items()}
         check_s, rest_s = check_s + row.check_s, rest_s + row.rest_s
-    print(f"in all {check_s:.1f} s of checks, {rest_s:.1f} s of all else: {check_s / rest_s:.3f}")
+    print(f"in all {check_s:.1f} s of checks, {rest_s:.1f} s of other work: {check_s / rest_s:.3f}")
     for name, fault in faults.items():
         print(f"{name}: {fault}")
     return 1 if faults else 0

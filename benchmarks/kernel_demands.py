@@ -4,12 +4,13 @@
 
 The networks are compiled for each architecture by nvcc; no GPU is needed. The registers and the
 shared memory of each kernel are read from its machine code, and its blocks and threads from its
-launches. From these numbers the program computes how many blocks a multiprocessor holds, Opara's
-demand of each operator, its launch order and its streams. The output also has the streams of
-Nimble. Nothing is timed, so every machine with the same compilers finds the same numbers.
+launches. From these numbers the program computes how many blocks a multiprocessor holds, and how
+much of a multiprocessor each operator demands. From the demands follow Opara's launch order and
+streams. The output also has Nimble's streams. Nothing is timed, so every machine with the same
+compilers finds the same numbers.
 
-The results of a named network replace its part of the result file, and the other parts stay.
-`--full` adds NASNet-A, which takes longest to compile.
+The results of a named network replace this network's results in the result file. Results of other
+networks stay. `--full` adds NASNet-A, which takes longest to compile.
 """
 
 from __future__ import annotations

@@ -42,12 +42,13 @@ def section(report: dict[str, Any]) -> list[str]:
         "benchmarks.kernel_demands --full`, without a GPU. Registers and shared memory are read "
         "from the machine code of TVM's kernels, and blocks and threads from their launches. "
         "Nothing here is timed. The *demand* of an operator is the largest share of a "
-        "multiprocessor's threads, registers or shared memory that one block takes. *Blocks held* "
-        "are the blocks of the kernel that one multiprocessor holds at once. Both columns have the "
-        "least, the median and the most of all operators. *By registers* and *by threads* count "
-        "the operators whose blocks are limited by these. *Within a wave* counts the operators "
-        "whose blocks all fit on the GPU at once, so that other operators may find room. *Moved* "
-        "counts the operators whose place in Opara's launch order differs from their id.",
+        "multiprocessor's threads, registers or shared memory that one block takes. *Blocks "
+        "held* are the blocks of the kernel that one multiprocessor holds at once. Both columns "
+        "have the least, the median and the most of all operators. *By registers* and *by "
+        "threads* count the operators for which registers or threads limit the number of blocks "
+        "held. *Within a wave* counts the operators whose blocks all fit on the GPU at once, so "
+        "that other operators may run beside them. *Moved* counts the operators whose place in "
+        "Opara's launch order differs from their id.",
         table(head, rows),
         _against_the_paper(networks),
         _example(networks[_EXAMPLE]),

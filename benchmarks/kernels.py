@@ -2,7 +2,8 @@
 
 The output has the times of each network. It also tells how close our runtime comes to the peak rate
 of the cores, and whether schedules are faster than sequential execution. Further columns have the
-numbers of reorders and of copying concatenations, and the memory of a run.
+number of tensors that change their memory layout, the number of concatenations that copy, and the
+memory of a run.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ class Row:
         if PyTorch did not take part.
     roof_us: microseconds that the network's floating-point operations take at the peak rate of all
         cores.
-    noise: ratio of two measurements of our sequential execution.
+    noise: ratio of the times of two measurements of our sequential execution.
     operators: number of operators; each part of a divided operator counts as one.
-    reorders, concats: number of tensors that a run brings into another layout, and number of
-        concatenations that copy.
+    reorders, concats: number of tensors that a run brings into another memory layout, and number of
+        concatenations that copy their inputs.
     peak_bytes: growth of the process's peak memory while it loads and runs the model, by runtime.
     """
 
@@ -77,7 +78,7 @@ def main() -> int:
     if machine is None:
         return 2
     flops_a_us = peak_flops_a_us()
-    print(f"{machine.cpu}; all cores at their best: {flops_a_us / 1e3:.0f} GFLOP/s", flush=True)
+    print(f"{machine.cpu}; peak rate of all cores: {flops_a_us / 1e3:.0f} GFLOP/s", flush=True)
     rows = [compare(name, flops_a_us, arguments.budget) for name in arguments.networks or NETWORKS]
     mean = _geometric_mean([row.to_onnxruntime for row in rows])
     print(f"best of ours over onnxruntime at its best, geometric mean: {mean:.3f}")
@@ -129,7 +130,7 @@ def compare(network: str, flops_a_us: float, budget_s: float) -> Row:
         except ValueError as error:
             if isinstance(peer, (Ours, OnnxRuntime)):
                 raise
-            # A peer that cannot run the network is a result too: report it and go on.
+            # If another runtime cannot run the network, report this and go on.
             print(f"{peer.name} does not take part: {error}")
     expected = runners[ONNXRUNTIME]()
     for name, run in list(runners.items()):
@@ -137,14 +138,15 @@ def compare(network: str, flops_a_us: float, budget_s: float) -> Row:
         if all(np.abs(got - want).max() <= 1e-3 * np.abs(want).max() for got, want in pairs):
             continue
         assert not name.startswith("ours"), f"{name} is wrong on {network}"
-        print(f"{name} does not take part: its numbers differ from onnxruntime's")
+        print(f"{name} does not take part: its outputs differ from onnxruntime's")
         del runners[name]
     rounds = harness.rounds_for(list(runners.values()), budget_s)
     found = harness.summarise(harness.measure(runners, BASELINE, rounds), BASELINE)
     medians = {name: summary.median_us for name, summary in found.items()}
     ours = [name for name in runners if name.startswith("ours")]
     best = min(ours, key=medians.__getitem__)
-    # Measure the winner again: its time in the rounds that chose it may be low by chance.
+    # Measure our fastest contestant again: in the rounds in which it was the fastest, its time may
+    # have been low by chance.
     others = [name for name in (ONNXRUNTIME, PYTORCH) if name in runners]
     finalists = {name: runners[name] for name in (*others, best)}
     times = harness.measure(finalists, ONNXRUNTIME, rounds)
@@ -226,7 +228,7 @@ def _peak_bytes(
 ) -> dict[str, int]:
     """Growth of peak memory in bytes, of our runtime and of onnxruntime.
 
-    Each runtime runs in a process of its own. Memory that importing it takes does not count.
+    Each runtime runs in a process of its own. The memory that its import takes does not count.
     """
     with tempfile.TemporaryDirectory() as folder:
         compilation.artifact(compilation.sequential()).save(f"{folder}/model.tar")

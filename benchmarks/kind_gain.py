@@ -2,10 +2,10 @@
 
     python -m benchmarks.kind_gain model.onnx relax.image.resize2d
 
-A recogniser finds the groups of operators of one kind that a kernel library can run. The model is
-compiled once with this recogniser and once without it. Both run sequentially, with each operator
-divided over the given number of cores. Rounds are interleaved. The model without the recogniser
-takes part twice, and the difference between its two times is the noise.
+For one kind of operator, a recogniser finds the groups of operators that a kernel library can run.
+The model is compiled once with this recogniser and once without it. Both run sequentially, with
+each operator divided over the given number of cores. Rounds are interleaved. The model without the
+recogniser takes part twice, and the difference between its two times is the noise.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ROUNDS = 100
 
 @dataclass(frozen=True)
 class Gain:
-    """The times without and with an operator kind.
+    """The times of a model without and with the recogniser of one operator kind.
 
     Attributes
     ----------
-    without_us, with_us: median microseconds without and with the kind.
-    ratio: time with the kind over time without it.
-    noise: ratio of two copies without the kind.
+    without_us, with_us: median microseconds of the model without and with the recogniser.
+    ratio: time with the recogniser over time without it.
+    noise: ratio of the times of two copies of the model without the recogniser.
     """
 
     without_us: float
@@ -92,7 +92,8 @@ def _without(operator: str) -> Iterator[None]:
     import_files("tvm_interop.lowering.recognise")
     if operator not in RECOGNISERS:
         raise InputError(
-            f"no recogniser is for `{operator}`{did_you_mean(operator, list(RECOGNISERS))}"
+            "no recogniser is registered for "
+            f"`{operator}`{did_you_mean(operator, list(RECOGNISERS))}"
         )
     taken = RECOGNISERS.pop(operator)
     try:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.learned_devices TARGET FOLDER   # record all stages of the small networks
 
-A recorded device answers from a database of all stages, so that searches with many seeds need no
-further measurements. A simulated device answers from a data sheet.
+A recorded device reads latencies from a database of all stages, so that searches with many seeds
+need no further measurements. A simulated device computes latencies from a data sheet.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def database(folder: Path, target: str) -> Path:
 
 
 def record(target: str, folder: Path) -> None:
-    """Measure all operators, and all stages of IOS, in a process with the target's cores."""
+    """Measure all operators, and all stages of IOS, in a process that has the target's cores."""
     if not database(folder, target).with_suffix(".done").exists():
         command = [sys.executable, "-m", "benchmarks.learned_devices", target, str(folder)]
         subprocess.run(command, check=True)
@@ -126,7 +126,7 @@ class SimulatedDevice:
     """
 
     def __init__(self, latency: LatencyModel, work: Sequence[Sequence[float]], name: str) -> None:
-        """`work` has the FLOPs, the bytes and the values written of each operator."""
+        """`work` has, for each operator, its FLOPs, its bytes, and how many values it writes."""
         self._latency = latency
         self.workloads = [
             Workload(
@@ -164,7 +164,7 @@ class SimulatedDevice:
 
 
 class MeasuredOn(LatencyModel):
-    """A latency model that measures each latency on a device, and predicts none."""
+    """A latency model that measures each latency on a device instead of predicting it."""
 
     def __init__(self, device: SimulatedDevice, transfers: LatencyModel) -> None:
         self._device = device

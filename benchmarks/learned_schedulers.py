@@ -1,17 +1,17 @@
-"""Measures the savings and costs of learned latencies: by scheduler, target and choice of stages.
+"""Measures how many measurements learned latencies save, and how much worse the schedules are.
 
     python -m benchmarks.learned_schedulers --databases FOLDER --json FILE [--only PART]
 
 There are three parts, all on small networks:
-
 - *Schedulers*: each scheduler runs with all latencies measured and with few measured, from empty
   databases. Both schedules then run in interleaved rounds. `multi-gpu` also runs on two simulated
   A40s, where its schedules are compared by simulation.
-- *Targets*: latencies that were measured for one CPU target predict those of another target,
-  without and with a few measurements of the other target.
+- *Targets*: latencies that were measured for one CPU target predict the latencies of a second
+  target, without and with a few measurements of the second target.
 - *Choice*: the learned search of IOS chooses the stages to measure. Its choice is compared with an
-  equal number of stages drawn at random. Both read latencies from a recorded device on which all
-  stages were measured. The schedule found with each choice is compared with the best schedule.
+  equal number of stages drawn at random. Both choices read latencies from a recorded device, a file
+  with the latencies of all stages. The schedule from each choice is compared with the best
+  schedule.
 
 The folder keeps the recorded devices, and a later run reads them from there.
 """
@@ -71,12 +71,12 @@ SIMULATED = {"squeezenet": 224, "inception_v3": 299}
 """The networks on two simulated GPUs, and the height and width of their images."""
 SEEDS = 8
 OWN = (0, 4, 8, 16)
-"""Numbers of operators of the other target that are measured."""
+"""The numbers of operators that are measured on the second target, one for each experiment."""
 OWN_STAGES = (0, 24)
 CHOSEN = "googlenet"
-"""The network on which choices are compared. It has enough stages to choose from."""
+"""The network on which the choices of stages to measure are compared. It has many stages."""
 BUDGETS = (24, 48, 96)
-"""Numbers of stages that the choices may measure."""
+"""The numbers of stages that may be measured, one for each experiment."""
 ROUNDS = 60
 
 
@@ -233,7 +233,7 @@ def _operators(name: str, first: Recorded, other: Recorded, own: int) -> dict[st
             try:
                 predicted = model.predict([workloads[int(i)] for i in rest]).us
             except LatencyError:
-                continue  # Neither target has measurements.
+                continue  # Without any measurements there is nothing to learn from.
             errors[way].append(_error(predicted, us[rest]))
     return {"target": name, "own": own, "of": len(us), **_means(errors)}
 
@@ -245,8 +245,8 @@ def _stages(name: str, first: Recorded, other: Recorded, own: int) -> dict[str, 
     latencies of all single operators are measured on `other` itself.
     """
     (source, source_work, stored), samples = first, other[0]
-    # A latency model usually learns only from its own device. Here it must learn from the other
-    # device too.
+    # A latency model usually learns only from its own device. Here it must also learn from the
+    # target `first`.
     here = samples.setting
     records = [
         structs.replace(r, setting=structs.replace(source.setting, device=here.device))
@@ -302,9 +302,10 @@ def by_choice(folder: Path) -> list[dict[str, Any]]:
 
 
 class AsRecorded(LatencyOver):
-    """Recorded latencies, which are never measured again.
+    """Latencies from a recorded device, which are never measured a second time.
 
-    If a latency were measured again and changed, another schedule could become the best.
+    A second measurement of a latency could differ from the recorded one. Then another schedule
+    could be the best, and the comparison with the best schedule would be wrong.
     """
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
@@ -338,7 +339,7 @@ def _at_random(graph: OpGraph, device: RecordedDevice, budget: int, seed: int) -
 # Statistics.
 
 Error = tuple[float, float]
-"""The median relative error, and the rank correlation."""
+"""The names of two results: the median relative error, and the rank correlation."""
 
 
 def _error(predicted_us: Floats, measured_us: Floats) -> Error:

@@ -4,16 +4,16 @@
                                         [--budget SECONDS] [--json] [--databases FOLDER]
                                         [--beside FOLDER]
 
-IOS searches each network twice on the same kernels. The measured search leaves out the stages that
-bounds show cannot improve the schedule, and measures all others. With `--exhaustive` it measures
-every stage. The learned search predicts most stages. Each search starts from a database with only
-the latencies measured for the choice of kernels. Then both schedules and sequential execution run
-in interleaved rounds. If there are two networks or more, the stages of each are finally predicted
-by a model that has learned from the other networks alone.
+IOS searches each network twice on the same kernels. The measured search uses bounds on latencies to
+leave out stages that cannot improve the schedule, and measures all others. With `--exhaustive` it
+measures every stage. The learned search predicts most stages. Each search starts from a database
+with only the latencies measured for the choice of kernels. Then both schedules and sequential
+execution run in interleaved rounds. At the end, if there are two networks or more, a latency model
+that has learned from all other networks predicts the stages of each network.
 
 `--databases` keeps the measurements in a folder. A later run with the same folder reuses the
-results of the measured search, which may have taken an hour, and repeats the learned search. The
-final predictions then cover all networks in the folder.
+results of the measured search, which may have taken an hour, and repeats the learned search. At the
+end, the latencies of each network in the folder are predicted from those of the others.
 
 `--only-learned` leaves out the measured search. Schedules are then compared with sequential
 execution. `--beside` names a folder of schedules that some other program, such as an older release,
@@ -71,8 +71,8 @@ class Searched:
     stages_measured: number of stages of several operators that were measured in this search.
     minutes: duration of the whole search, including the measurement of single operators.
     predicted_us: latency of the schedule in microseconds, as the sum of its stages.
-    rounds: stages measured, best latency and held-out error of each round of the learned search;
-        empty for the measured search.
+    rounds: for each round of the learned search, the number of stages measured, the best latency,
+        and the error on stages held out from training. Empty for the measured search.
     """
 
     stages: int
@@ -91,9 +91,9 @@ class Found:
     searches: the results of each search, by its name.
     compared_with: the schedule in the denominator of all ratios: the measured search's schedule, or
         sequential execution if there was no such search.
-    ratio, ratio_interval: ratio of the learned search's schedule, and its 95% interval; below 1 is
-        faster.
-    sequential_ratio: ratio of sequential execution.
+    ratio, ratio_interval: time of the learned search's schedule over that of the schedule
+        `compared_with`, and its 95% interval; below 1 is faster.
+    sequential_ratio: time of sequential execution over that of the schedule `compared_with`.
     noise_ratio: ratio of two measurements of the schedule `compared_with`.
     beside: ratio and 95% interval of each schedule from the folder `--beside`, by name.
     times_fewer: stages measured by the measured search, over stages measured by the learned search;
@@ -143,7 +143,7 @@ def main() -> int:
     print(table(found))
     for name, error in transfer.items():
         print(
-            f"{name}, learned from the others alone: off by {error.mape:.1%}, rank correlation "
+            f"{name}, predicted from all other networks: error {error.mape:.1%}, rank correlation "
             f"{error.spearman:.3f}, {error.stages} stages"
         )
     return 0
@@ -183,7 +183,7 @@ def parse_arguments() -> argparse.Namespace:
 def kept_or_temporary(folder: Path | None) -> Iterator[Path]:
     """The folder, which is made if it is missing. None gives a temporary folder.
 
-    A temporary folder is deleted when the context ends.
+    If the folder is a temporary one, it is deleted when the context ends.
     """
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
@@ -315,8 +315,8 @@ def search_measured(
 
     Parameters
     ----------
-    figures: file with the results of this search. If the file exists, an earlier run has done the
-        search, and the results in the file are returned. If not, the file is written.
+    figures: file with the results of the measured search. If the file exists, the results that an
+        earlier run wrote into it are returned. If not, the search runs and writes the file.
 
     Raises
     ------
@@ -349,8 +349,8 @@ def held_out(network: str, stores: dict[str, LatencyStore]) -> PredictionError:
     stores: the measured latencies of each network, by name.
     """
     own = stores[network]
-    # The records with the most streams are those of the search, which measured stages of several
-    # operators. The records with one stream come from the choice of kernels.
+    # The search measured stages of several operators, so its records have the most streams. Records
+    # with one stream come from the choice of kernels.
     samples = max(_all_samples(own), key=lambda s: s.setting.streams)
     learned = LearnedLatency(samples.table, samples.setting)
     seen = {record.key for record in own.records()}

@@ -36,21 +36,21 @@ def section(report: dict[str, Any], large: dict[str, Any]) -> list[str]:
         "error on a network never seen",
     ]  # fmt: skip
     return [
-        "## Few measurements in place of all\n\nMeasured by `python -m benchmarks.learned_search "
-        "--exhaustive`. In the columns *all*, IOS measures every stage. In the columns *few*, it "
-        "predicts most stages. The ratio *schedule of few over all* is the time of the schedule "
-        "that the second search finds over the time of the first search's schedule. The last "
-        "column is the error of predictions by a model that has seen only the three other "
-        "networks.",
+        "## Few measurements in place of all\n\nMeasured by `python -m "
+        "benchmarks.learned_search --exhaustive`. In the columns *all*, IOS measures every "
+        "stage. In the columns *few*, it predicts most stages. The ratio *schedule of few over "
+        "all* is the time of the schedule that is found with few measurements over the time of "
+        "the schedule that is found with all. The last column is the error of predictions by a "
+        "model that has seen only the three other networks.",
         table(head, rows),
-        "The table above was made before IOS had beam search. With beams, IOS measures more stages "
-        "of large blocks. The next table is measured by `python -m benchmarks.learned_search "
-        f"randwire nasnet_a --only-learned --beside FOLDER` on {machine(large)}. These networks "
-        "have blocks that are too large for one exact search. *Learned* and *halved* are times "
-        "over the time of sequential execution in the same rounds. *Halved* is the schedule that "
-        "the search found on the same kernels before it had beams, when it halved blocks by "
-        "operator number. Most operators use both cores here, so little is left for any schedule "
-        "to gain.",
+        "The table above was made before IOS had beam search. With beam search, IOS measures "
+        "more stages of large blocks. The next table is measured by `python -m "
+        "benchmarks.learned_search randwire nasnet_a --only-learned --beside FOLDER` on "
+        f"{machine(large)}. These networks have blocks that are too large for one exact search. "
+        "*Learned* and *halved* are times over the time of sequential execution in the same "
+        "rounds. *Halved* is the schedule that an older IOS found on the same kernels: it had "
+        "no beam search, and cut blocks into halves by operator number. Most operators use both "
+        "cores here, so hardly any schedule is faster than sequential execution.",
         _large(large),
     ]
 

@@ -40,9 +40,9 @@ class MachineState:
     busy: share of processor time, 0 to 1, that other programs took before the measurement.
     load: the system's load averages, over 1, 5 and 15 minutes.
     cores_at_once: work of all cores at once, as a multiple of the work of one core alone. It is
-        less than `cores` if cores share resources, as hyperthreads do, or if the host lends them to
-        other machines too.
-    packages: versions of the installed packages that matter, by name.
+        less than `cores` if cores share resources, as hyperthreads do, or if other virtual machines
+        use the same cores.
+    packages: versions of the installed packages that affect a measurement, by name.
     environment: environment variables that control threads, as far as they are set.
     commit: the commit that was checked out, with `-dirty` if files differed from it.
     command: the command line of the measurement.
@@ -120,8 +120,8 @@ def observe_quiet(force: bool) -> MachineState | None:
     if machine.is_quiet or force:
         return machine
     print(
-        f"the machine is {machine.busy:.0%} busy with other things: nothing measured now would "
-        "mean anything. Wait, or give --force to measure all the same (the output will say so)",
+        f"other programs take {machine.busy:.0%} of the machine, so measured times would be "
+        "wrong. Wait, or give --force to measure all the same (the output will say so)",
         file=sys.stderr,
     )
     return None
@@ -142,7 +142,7 @@ def _hashes_on(cpus: Iterable[int], seconds: float) -> int:
         os.sched_setaffinity(0, {cpu})
         block, count, end = bytes(1 << 18), 0, time.monotonic() + seconds
         while time.monotonic() < end:
-            hashlib.sha256(block)  # Releases the interpreter's lock, so threads run in parallel.
+            hashlib.sha256(block)  # Releases the GIL, so that threads run in parallel.
             count += 1
         counts.append(count)
 

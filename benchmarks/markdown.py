@@ -19,8 +19,8 @@ def interval(ends: Sequence[float], digits: int) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table. Columns of numbers are aligned to the right, and others to the left.
 
-    A column has numbers if each of its cells begins with one or is empty, and not all are empty.
-    The first column names the rows, so it is on the left.
+    A column counts as numbers if each of its cells begins with a number or is empty, and not all of
+    its cells are empty. The first column names the rows, so it is on the left.
     """
     columns = list(zip(*rows, strict=True))[1:] or [()] * (len(head) - 1)
     lines = [head, ["---", *("--:" if _numbers(cells) else "---" for cells in columns)], *rows]

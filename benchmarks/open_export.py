@@ -39,7 +39,7 @@ class Masked(nn.Module):
 
 
 class Din(nn.Module):
-    """Deep interest network (Zhou et al., 2018): weighs past items by how they fit a new one."""
+    """Deep interest network (Zhou et al., 2018): weighs past items by how they fit a new item."""
 
     def __init__(self, items: int = 1000, width: int = 32) -> None:
         super().__init__()
@@ -77,8 +77,8 @@ class Input:
     Attributes
     ----------
     shape: its shape. A string is the name of an open dimension.
-    below: for integers, the number that they are drawn below. None: numbers of a normal
-        distribution.
+    below: random integers are drawn from `lowest` up to, but without, this number. None: the input
+        has normally distributed floats instead.
     lowest: the smallest integer that is drawn.
     """
 
@@ -104,7 +104,8 @@ class OpenNetwork:
     make: makes the network.
     inputs: its inputs, by name.
     ranges: the smallest and the largest size of each open dimension.
-    multiples: the number that sizes of a dimension are multiples of, where it is not 1.
+    multiples: for an open dimension whose sizes must be multiples of a number, such as 32, that
+        number.
     """
 
     make: Callable[[], nn.Module]
@@ -189,7 +190,8 @@ def main() -> int:
     parser.add_argument("networks", nargs="*", metavar="NAME", choices=[[], *NETWORKS])
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
-    torch.backends.mha.set_fastpath_enabled(False)  # ONNX has no form for it.
+    # ONNX has no operator for the fast path of attention.
+    torch.backends.mha.set_fastpath_enabled(False)
     sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("left out"))
     logging.disable(logging.WARNING)
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Groups the operators of an ONNX model, to compare runtimes that fuse operators differently.
 
 A group is one main operator, such as a convolution, and the elementwise operators after it.
-Runtimes differ in how many of the elementwise operators they fuse into the main operator. The sum
-over the group is the same work for all runtimes.
+Runtimes differ in how many of the elementwise operators they fuse into the main operator. The
+operators of one group together do the same work in all runtimes, so times are compared by group.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class OperatorGroups:
     """The groups of operators of a model. A group has the name of its first ONNX node.
 
     An elementwise operator joins the group of its producer. If it has several producers, as the sum
-    at the end of a residual block has, it joins the latest group. A runtime may fuse across groups,
-    or may fuse a sum into another producer than the latest. Then the whole time appears in the row
-    of one of the groups.
+    at the end of a residual block has, it joins the latest group. A runtime may fuse operators of
+    two groups into one, or may fuse a sum into another producer than the latest. In both cases, the
+    time of the fused operator appears in the row of only one group.
 
     Attributes
     ----------
@@ -63,7 +63,8 @@ class OperatorGroups:
         order: dict[str, int] = {}
         for node in model.graph.node:
             if constants.issuperset(filter(None, node.input)):
-                constants.update(node.output)  # Runtimes compute constants only once, before runs.
+                # Runtimes compute constants before all runs, so constants belong to no group.
+                constants.update(node.output)
                 continue
             producers = [self._by_output[v] for v in node.input if v in self._by_output]
             if node.op_type in _ELEMENTWISE and producers:

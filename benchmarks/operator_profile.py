@@ -10,15 +10,15 @@ operators" add up to the time of the run. The rows of onnxruntime do too, becaus
 operator at a time on all its threads.
 
 Some differences mean little:
-
 - The profilers take time themselves, and onnxruntime's counts whole microseconds. So rows of a few
   microseconds say nothing. The last line of the first table has the run without profilers.
-- Two of our operators that run side by side slow each other down. Their rows contain this time.
+- Two of our operators that run side by side slow each other down. The rows of both operators
+  contain this delay.
 - We change layouts within kernels and write concatenations in place. onnxruntime has separate
-  operators for both. Compare sums over such neighbours, not single rows.
-- Medians do not add up exactly.
+  operators for both. So compare sums over neighbouring operators, not single rows.
+- The medians of operators do not add up exactly to the median of the whole run.
 - An operator may match an ONNX node in one runtime only, because the other runtime fused it with
-  more operators or left it out. Such an operator counts only by kind.
+  more operators or left it out. Such an operator appears only in the table by kind.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def compare(groups: OperatorGroups, ours: Sequence[Run], theirs: Sequence[Run]) 
 
 
 def shares_us(spans: Sequence[Span]) -> list[float]:
-    """Each operator's share of the time, in microseconds. Overlapping operators share evenly."""
+    """Microseconds of each operator; operators that overlap share the overlapping time evenly."""
     shares = [0.0] * len(spans)
     for begin, end in pairwise(sorted({t for s in spans for t in (s.start_us, s.end_us)})):
         running = [i for i, s in enumerate(spans) if s.start_us <= begin and end <= s.end_us]
@@ -296,8 +296,8 @@ class _OnnxRuntimeProfiler:
 def _their_runs(events: Iterable[dict[str, Any]]) -> list[Run]:
     """The runs in the events that onnxruntime's profiler wrote.
 
-    The events are processed in the order of their ends, because all nodes of a run end before the
-    run itself does.
+    All nodes of a run end before the run itself does. So events are processed in the order of their
+    ends, and the end of a run closes the group of its nodes.
     """
     runs: list[Run] = []
     spans: list[Span] = []

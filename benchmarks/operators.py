@@ -151,8 +151,8 @@ def main() -> int:
     for cores in (1, 2):
         ratios = np.array([row.ratio for row in rows if row.cores == cores])
         print(
-            f"\n{cores} core(s): geometric mean {np.exp(np.log(ratios).mean()):.3f}; at least as "
-            f"fast on {int((ratios <= 1).sum())} of {len(ratios)}"
+            f"\n{cores} core(s): geometric mean of ratios {np.exp(np.log(ratios).mean()):.3f}; we "
+            f"are as fast or faster on {int((ratios <= 1).sum())} of {len(ratios)}"
         )
     if arguments.out is not None:
         found = {"machine": machine.as_dict(), "rows": [asdict(row) for row in rows]}

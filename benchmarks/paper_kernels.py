@@ -2,9 +2,9 @@
 
 The paper ran cuDNN's kernels. Only their work is known: flops, bytes and the sizes of the matrix
 product. This module assumes their thread blocks:
-
 - A convolution or matrix product computes tiles of `tile` by `tile` values, one tile a block. A
-  block has 256 threads of 128 registers, and two pipeline stages of both inputs in shared memory.
+  block has 256 threads with 128 registers each. Its shared memory holds tiles of both inputs for
+  two pipeline stages.
 - A depthwise convolution computes one value a thread. Its blocks compute at a share `depthwise` of
   the speed of other kernels. The rest of the arithmetic speed is free for other blocks.
 - Any other operator moves bytes, one value a thread. A ReLU behind a convolution is part of its
@@ -92,7 +92,7 @@ def paper_graph(name: str, image_size: int | None = None, batch: int = 1) -> Pap
 
 
 def demand_of(work: Work, tile: int) -> KernelDemand:
-    """The resources of a multiprocessor that the kernel for this work is assumed to need."""
+    """The resources of a multiprocessor that a kernel is assumed to need to do `work`."""
     if work.kind == "product":
         blocks = -(-work.rows // tile) * -(-work.columns // tile)
         shared = 2 * 2 * tile * _SUMMED * _FLOAT_BYTES
@@ -104,7 +104,7 @@ def demand_of(work: Work, tile: int) -> KernelDemand:
 
 
 def kernel_of(work: Work, device: BlockDevice, tile: int, depthwise: float) -> BlockKernel:
-    """The kernel for this work on a device; see the head of the file for `tile`, `depthwise`."""
+    """A kernel for `work` on a device; the head of the file explains `tile` and `depthwise`."""
     efficiency = depthwise if work.kind == "depthwise" else 1.0
     return device.kernel(demand_of(work, tile), work.flops, work.nbytes, efficiency)
 
@@ -165,7 +165,7 @@ def _conv_work(conv: ConvShape) -> Work:
 def _conv_shape(
     nodes: Sequence[onnx.NodeProto], shapes: dict[str, tuple[int, ...]]
 ) -> ConvShape | None:
-    """The unit's convolution; None if the unit is anything but a convolution and its ReLU."""
+    """The unit's convolution; None if the unit has more than a convolution and a ReLU behind it."""
     kinds = [node.op_type for node in nodes]
     if kinds not in (["Conv"], ["Conv", "Relu"]):
         return None

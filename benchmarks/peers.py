@@ -2,8 +2,8 @@
 
 Some of the runtimes are engines in `tvm_interop.perf.engines`. This module adds the others.
 
-Each runtime takes part at its best. It compiles, warms up and finds its best number of threads
-before it is timed.
+Each runtime takes part with its best settings: it compiles, warms up and finds its best number of
+threads before it is timed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Peer = Engine
 
 
 class _OneAtATime(Engine):
-    """An engine that cannot do several runs at the same time."""
+    """The base class of engines that cannot do several runs at the same time."""
 
     @abstractmethod
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
@@ -194,7 +194,7 @@ class TensorRT(_OneAtATime):
         if not parser.parse(model.SerializeToString()):
             raise RuntimeError(f"TensorRT cannot read the model: {parser.get_error(0)}")
         config = builder.create_builder_config()
-        config.clear_flag(trt.BuilderFlag.TF32)  # The other runtimes do not use TF32 either.
+        config.clear_flag(trt.BuilderFlag.TF32)  # No runtime here uses TF32.
         plan = builder.build_serialized_network(network, config)
         engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
         context = engine.create_execution_context()

@@ -5,8 +5,9 @@
 The folder holds `NAME.onnx`, and `NAME.npz` with its inputs in the order of the graph. In each
 round, `perf` measures onnxruntime and OpenVINO; then a bare loop calls onnxruntime's `session.run`,
 and OpenVINO's `benchmark_app` measures the same model. Each tool runs in a process of its own. A
-ratio is `perf`'s median latency over the other tool's. It is near 1 if `perf` adds nothing to what
-it measures. The noise is a tool's largest median over its smallest, of all rounds.
+ratio is `perf`'s median latency of an engine over that of the bare loop or of `benchmark_app`. It
+is near 1 if `perf` adds no time of its own. The noise is a tool's largest median over its smallest,
+of all rounds.
 """
 
 from __future__ import annotations

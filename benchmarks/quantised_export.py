@@ -4,7 +4,6 @@
 
 `ZOO` is the folder that `benchmarks.zoo_export` wrote. Each network is quantised by onnxruntime's
 static quantisation, with activations in u8 and weights in s8. Three files are written for it:
-
 - `NAME.qdq_channel.onnx` in QDQ form, with weight scales per channel;
 - `NAME.qdq_tensor.onnx` in QDQ form, with weight scales per tensor;
 - `NAME.qop_tensor.onnx` with QLinear operators, with weight scales per tensor.

@@ -1,14 +1,15 @@
 """Runs networks at random sizes of their open dimensions: `python -m benchmarks.ranges FOLDER`.
 
 `python -m benchmarks.open_export FOLDER` writes the networks. For each network a `Session` is made
-with the ranges of all open dimensions. Then sizes are drawn within the ranges, and the network runs
-at each size in a `Session` and in its peers, onnxruntime and OpenVINO, which run any size. Each
-engine has a process of its own. At each size they take turns, each after a rest.
+with the ranges of all open dimensions. Then random sizes are drawn within the ranges, and the
+network runs at each size in three engines: the `Session`, onnxruntime and OpenVINO. The last two
+run any size. Each engine has a process of its own. At each size the engines take turns, each after
+a rest.
 
-For each network the script prints the largest error against onnxruntime, as a fraction of the
-largest number of an output; the seconds to make the session; the seconds of the first run of a
-size, which compiles if the session cannot pad the inputs; and the time of later runs over that of
-each peer.
+For each network the script prints four results. The first is the largest error against onnxruntime,
+as a fraction of the largest number of an output. The second is the seconds to make the session. The
+third is the seconds of the first run at a size, which compiles if the session cannot pad the
+inputs. The last is the time of later runs over that of onnxruntime and of OpenVINO.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class _Process:
     Attributes
     ----------
     prepare_s: the seconds that the engine needed to load the network; None if it is missing.
-    missing: why it is missing.
+    missing: why the engine cannot run; None if it can.
     """
 
     def __init__(self, name: str, path: Path, told: Mapping[str, Any]) -> None:

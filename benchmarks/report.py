@@ -26,7 +26,7 @@ class Report:
     settings: settings of each contestant, such as its number of threads, by name.
     differences: largest absolute difference between the outputs of each contestant and the outputs
         of the contestant that the comparison trusts, by name.
-    skipped: why a contestant did not take part, by name.
+    skipped: for each contestant that did not take part, by name, the reason.
     """
 
     network: str

@@ -49,9 +49,10 @@ LEFT_OUT = {"ours, ios-parallel": "it is another name of `ios`"}
 class Verdict:
     """A comparison of `auto` with the best of the other schedulers.
 
-    Every second round is a choosing round: together they choose the best of the other schedulers.
-    The rounds between, the judging rounds, compare this scheduler with `auto`. In the choosing
-    rounds its times may be low by chance, because they led to the choice.
+    Every second round is a choosing round. The times of all choosing rounds together decide which
+    of the other schedulers is the best. All other rounds are judging rounds, which compare this
+    best scheduler with `auto`. The choosing rounds cannot judge it: it may have been chosen because
+    its times in these rounds were low by chance.
 
     Attributes
     ----------
@@ -143,7 +144,7 @@ def compare_same_kernels(
     kept = [name for name in names if f"ours, {name}" not in report.skipped]
     times = _measure(report, model, compilation, kept, budget_s)
     differ = [name for name, difference in report.differences.items() if difference != 0]
-    assert not differ, f"{network}: other bits than sequential execution: {', '.join(differ)}"
+    assert not differ, f"{network}: output bits unlike those of sequential: {', '.join(differ)}"
     return report, judge(times)
 
 

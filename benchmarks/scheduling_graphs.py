@@ -49,7 +49,7 @@ def uniform(rng: random.Random) -> float:
 
 
 def lognormal(rng: random.Random) -> float:
-    """Draw a log-normal latency with median 20 microseconds. Some operators take 10 times that."""
+    """Draw a log-normal latency with median 20 microseconds. Some take 200 microseconds."""
     return 20 * rng.lognormvariate(0, 1)
 
 
@@ -307,7 +307,7 @@ def ensemble(count: int) -> Callable[[random.Random], tuple[int, Edges]]:
 
 
 def depth_first(num_ops: int, edges: Edges) -> tuple[int, Edges]:
-    """The graph with new numbers: a topological order that follows each branch to its end."""
+    """The graph with operators numbered depth first, so that each branch is followed to its end."""
     readers: list[list[int]] = [[] for _ in range(num_ops)]
     waits_for = [0] * num_ops
     for u, v in edges:

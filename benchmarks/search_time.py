@@ -5,7 +5,6 @@
 The search time is the time of the whole call, including the check of the schedule, less the time
 spent in the latency model. Latencies come from `paper_device`; on a real device they would be
 measured. Each figure is the median of several calls. There are these tables:
-
 - the networks of the papers, with the figures that the papers give;
 - IOS in detail, with and without contention, because IOS needs more latencies under contention;
 - random graphs of 100 to 10,000 operators;
@@ -197,7 +196,8 @@ def search_network(name: str) -> list[Row]:
 def search_ios_without_contention(name: str) -> Row:
     """Run IOS on a device where operators never slow each other down.
 
-    On such a device the bounds of IOS rule out most stages.
+    On a device where operators never slow each other down, IOS bounds the latencies of stages, and
+    so rules out most stages without asking for their latency.
     """
     subject = paper_network(name)
     table = LatencyTable(subject.latency.op_us)
@@ -301,7 +301,7 @@ def ios_table(device: str, rows: Sequence[Row]) -> str:
 def growth_table(rows: Sequence[Row]) -> str:
     """A Markdown table with a line for each scheduler and a column for each size of the graph.
 
-    The last column tells how the time grows with the size.
+    The last column tells how the search time grows with the size of the graph.
     """
     graphs = list(dict.fromkeys(row.graph for row in rows))
     found = {(row.scheduler, row.graph): row for row in rows}

@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=3)
     arguments = parser.parse_args()
     state = machine_state.observe()
-    print(f"{state.cpu}, {state.busy:.0%} busy with other things")
+    print(f"{state.cpu}, {state.busy:.0%} busy with other programs")
     run = runner()
     median_s = float(np.median([timed(run) for _ in range(15)]))
     planted = f"{arguments.planted:g}% slower"

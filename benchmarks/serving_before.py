@@ -9,7 +9,7 @@ Each round measures the servers in a new random order. One client sends small re
 for the given seconds, one after the other, on a connection that stays open. It does so over HTTP
 (with JSON) and over gRPC. The results are the ratios of the new server to the earlier one in each
 round: requests a second, and the server's processor time for each request. A second server of the
-earlier release takes part too. Its ratio to the first is the noise.
+earlier release takes part too. Its ratio to the first server of that release is the noise.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def by_grpc(stub: Any) -> Callable[[], None]:
 def measure(before: str, rounds: int, seconds: float, seed: int) -> dict[str, Any]:
     """Measure both releases, and return the results for JSON.
 
-    The entry `median` has the median of each ratio with its 95% confidence interval.
+    In the results, the entry `median` has the median of each ratio with its 95% confidence
+    interval.
 
     Parameters
     ----------

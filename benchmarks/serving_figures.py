@@ -101,12 +101,12 @@ def figure_2() -> dict[str, Any]:
 
 
 def claims_2(found: dict[str, Any]) -> list[Claim]:
-    """The claims about Fig. 2."""
+    """The claims about Fig. 2 of the TOP paper."""
     rise = {kappa: {p[0]: p[1] for p in points} for kappa, points in found.items()}
     knee = {kappa: {p[0]: p[2] for p in points}[0.95] for kappa, points in found.items()}
     return [
         Claim(
-            "2", "latency is flat up to one start per latency of an instance, then rises",
+            "2", "latency is flat until instances start so often that they overlap, then rises",
             "flat up to 167 a second (6 ms), then rises",
             "; ".join(
                 f"interference {k}: {r[0.95]:.2f} of the latency alone just below this rate, "
@@ -115,7 +115,7 @@ def claims_2(found: dict[str, Any]) -> list[Claim]:
             ),
             "reproduced" if all(r[0.95] < 1.05 and r[2.0] > 1.05 for r in rise.values())
             else "depends",
-            "above this rate instances overlap; without interference the device has room to spare",
+            "instances that overlap slow each other down, but hardly without interference",
         ),
         Claim(
             "2", "utilisation is low where latency begins to rise", "below 50%",
@@ -142,7 +142,7 @@ def figure_3() -> dict[str, Any]:
 
 
 def claims_3(found: dict[str, Any]) -> list[Claim]:
-    """The claim about Fig. 3."""
+    """The claim about Fig. 3 of the TOP paper."""
     rises = {
         absent: min(found[f"{absent}, {pair}"][0] for pair in ("60+120", "120+60"))
         / found[f"{absent}, 120+120"][0]
@@ -211,7 +211,7 @@ def figure_14() -> dict[str, Any]:
 
 
 def claims_14(found: dict[str, Any]) -> list[Claim]:
-    """The claims about Fig. 14."""
+    """The claims about Fig. 14 of the TOP paper."""
     gains = [row["TOP, searched"] / row["ios"] for row in found.values()]
     beside = [row["TOP, searched"] / row["best streams"] for row in found.values()]
     return [
@@ -219,12 +219,12 @@ def claims_14(found: dict[str, Any]) -> list[Claim]:
             "14", "TOP serves more of one model than IOS and the frameworks", "+14% to +180%",
             f"searched combinations serve {min(gains):.2f} to {max(gains):.2f} times what IOS does",
             "reproduced" if min(gains) >= 1.14 else "not reproduced",
-            "several instances run at the same time, in different blocks",
+            "under TOP several instances run at the same time, in different blocks",
         ),
         Claim(
             "14", "(not in the paper) TOP against K plain streams", "not compared",
             f"TOP serves {min(beside):.2f} to {max(beside):.2f} times as much as the best K",
-            "ours", "streams have no barriers, and a slow block does not hold up other blocks",
+            "ours", "streams have no barriers, so a slow block does not delay other blocks",
         ),
     ]  # fmt: skip
 
@@ -261,7 +261,7 @@ def figure_15() -> dict[str, Any]:
 
 
 def claims_15(found: dict[str, Any]) -> list[Claim]:
-    """The claims about Fig. 15."""
+    """The claims about Fig. 15 of the TOP paper."""
     gains = [row["TOP, searched"] / row["pos, skip"] for row in found.values()]
     waits = max(row["pos, wait"] for row in found.values())
     claims = [
@@ -269,13 +269,13 @@ def claims_15(found: dict[str, Any]) -> list[Claim]:
             "15", "TOP serves more than POS, if POS waits for absent models", "+63%",
             "POS sustains no load at 1:2:4" if waits == 0 else f"POS sustains {waits:.0f} a second",
             "depends",
-            "then POS serves every model as often as the rarest model: 3 of 7 requests of any load",
+            "POS that waits serves each model only as often as the rarest: 3 of any 7 requests",
         ),
         Claim(
             "15", "TOP serves more than POS, if POS skips absent models", "+63%",
             f"searched combinations serve {min(gains):.2f} to {max(gains):.2f} times as much",
             "reproduced" if min(gains) >= 1.5 else "not reproduced",
-            "both run one staged graph at a time",
+            "TOP and POS both run one graph of stages at a time",
         ),
     ]  # fmt: skip
     beside = [row["best streams"] / row["TOP, searched"] for row in found.values()]
@@ -315,7 +315,7 @@ def figure_17() -> dict[str, Any]:
 
 
 def claims_17(found: dict[str, Any]) -> list[Claim]:
-    """The claim about Fig. 17."""
+    """The claim about Fig. 17 of the TOP paper."""
     grows = found["pos, wait"][-1] > 1e3
     return [
         Claim(
@@ -359,7 +359,7 @@ def figure_24() -> dict[str, Any]:
 
 
 def claims_24(found: dict[str, Any]) -> list[Claim]:
-    """The claims about Fig. 24."""
+    """The claims about Fig. 24 of the TOP paper."""
     rise = [
         found[f"{n}, 0.0, 4"]["streams"] / found[f"{n}, 0.0, 1"]["streams"]
         for n in ("inception_v3", "resnet50", "squeezenet")
@@ -375,9 +375,9 @@ def claims_24(found: dict[str, Any]) -> list[Claim]:
         ),
         Claim(
             "24", "TOP gains more from copies than plain concurrency gains", "larger gain",
-            f"TOP serves {min(beside):.2f} to {max(beside):.2f} times what streams do, at 4 copies",
+            f"TOP serves {min(beside):.2f} to {max(beside):.2f} times as much as 4 streams",
             "reproduced" if min(beside) > 1 else "not reproduced",
-            "combined blocks wait for each other at barriers",
+            "TOP's combined blocks wait for each other at barriers",
         ),
     ]  # fmt: skip
 
@@ -403,7 +403,7 @@ def figure_26() -> dict[str, Any]:
 
 
 def claims_26(found: dict[str, Any]) -> list[Claim]:
-    """The claims about Figs. 26 and 27."""
+    """The claims about Figs. 26 and 27 of the TOP paper."""
     names = [label for label in found if label != "three models"]
 
     def saturates(label: str) -> int:

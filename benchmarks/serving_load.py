@@ -4,17 +4,17 @@
     python -m benchmarks.serving_load [--seconds S] [--only SERVER ...] [--quick]
 
 Each contestant is a server in a process of its own. This process sends the requests to it over gRPC
-on the loopback interface. Clients and server share the same cores, and the table has the cores that
-each took. Our contestants are the policies, with artifacts compiled for batches of 1, 2 and 4. The
-contestant `onnxruntime` has sessions of onnxruntime in place of our instances. It has the same
-executor, protocol and number of threads, and serves requests first come first served.
+on the loopback interface. Clients and server share the same cores, and the table says how many
+cores each of the two used. Our contestants are the policies, with artifacts compiled for batches of
+1, 2 and 4. The contestant `onnxruntime` has sessions of onnxruntime in place of our instances. It
+has the same executor, protocol and number of threads, and serves requests first come first served.
 
 The capacity of a contestant is the throughput of a closed loop of clients. Then requests arrive as
 a Poisson process at 0.5, 0.8, 1.0 and 1.5 times this capacity, with the same rate for each model.
-The bound of a request is five times the latency of its model alone behind the same server. A
-request counts as good if its answer comes within the bound. Each request has a timeout for the
-server. The timeout is a little less than the bound, because the network and the client need the
-rest.
+The bound of a request is five times the latency that its model has if the same server gets only
+this request. A request counts as good if its answer comes within the bound. Each request has a
+timeout for the server. The timeout is a little less than the bound, because the network and the
+client need the rest.
 
 All contestants together take about ten minutes. After that, `python -m benchmarks.figures` writes
 the table into `docs/benchmarks.md`.
@@ -73,7 +73,7 @@ _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 class OrtModel(AnyModel):
     """A served model whose instances are sessions of onnxruntime.
 
-    The instances of the class `Model` run a plan instead.
+    Instances of the base class `Model` run one of our plans instead of a session.
     """
 
     def __init__(self, name: str, path: Path, instances: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _HEAD = (
-    "| server | load | asked /s | answered /s | in time /s | in time over capacity | p50 ms "
+    "| server | load | sent /s | answered /s | in time /s | in time over capacity | p50 ms "
     "| p99 ms | refused | too late | cores: server | cores: clients |\n"
     "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
@@ -32,8 +32,8 @@ def _busy(machine: dict[str, Any]) -> str:
     if machine["quiet"]:
         return ""
     return (
-        f" It was **not quiet**: other programs took {machine['busy']:.0%} of the processor time "
-        "before the measurement."
+        f" The machine was **not quiet**: other programs took {machine['busy']:.0%} of the "
+        "processor time before the measurement."
     )
 
 
@@ -45,15 +45,15 @@ def section(found: dict[str, Any]) -> list[str]:
         "## The server under load\n\nMeasured by `python -m benchmarks.serving_load`. The "
         f"networks are {networks}. The machine is {found['machine']['cpu']}, with "
         f"{found['machine']['cores']} cores, which server and clients share. Its load averages "
-        f"before the measurement were {load}.{_busy(found['machine'])}\n\n"
-        f"First {found['clients']} clients of each network send requests in a closed loop: each "
-        "client sends its next request as soon as the last one is answered. The throughput of the "
-        "closed loop is the capacity of the server. Then requests arrive as a Poisson process, for "
-        f"{found['seconds']:.0f} s at each load and with the same rate for each network. A load of "
-        "1 is the capacity. An answer is in time if it takes at most "
-        f"{found['bound']:.0f} times as long as its network takes alone behind the same server. At "
-        "a load of 1, random arrivals leave gaps, and no order of requests brings back the time "
-        "that is lost in them.",
+        f"before the measurement were {load}.{_busy(found['machine'])}\n\nFirst "
+        f"{found['clients']} clients of each network send requests in a closed loop: each client "
+        "sends its next request as soon as the last one is answered. The throughput of the "
+        "closed loop is the capacity of the server. Then requests arrive as a Poisson process, "
+        f"for {found['seconds']:.0f} s at each load and with the same rate for each network. A "
+        "load of 1 is the capacity. An answer is in time if it takes at most "
+        f"{found['bound']:.0f} times as long as its network takes alone behind the same server. "
+        "At a load of 1, the server is idle in gaps between random arrivals, and no order of "
+        "requests can make up for this lost time.",
         table(found),
     ]
 

@@ -64,8 +64,9 @@ what the last column says. *Ours* marks a comparison that the paper does not mak
 _LEARNED = """\
 ## The TOP paper's figures that need learning or search
 
-Simulated by `python -m benchmarks.top`. Most rows about trained agents say on how many seeds they
-rest. *As printed* is MADDPG as the paper describes it. *Mended* is our corrected learner."""
+Simulated by `python -m benchmarks.top`. Most rows about trained agents say from how many seeds the
+result comes. *As printed* is MADDPG as the paper describes it. *Mended* is our corrected
+learner."""
 
 
 def _auto(report: dict[str, Any]) -> list[str]:
@@ -93,22 +94,23 @@ def _auto(report: dict[str, Any]) -> list[str]:
     return [
         "## `auto` beside the other policies\n\nSimulated by `python -m benchmarks.serving` in "
         f"{summary['cells']} cells. The cells differ in device, interference, load, mix and "
-        "pattern of arrival. *Throughput* is the throughput of `auto` over the throughput of the "
-        "other policy, as the geometric mean over the cells. *At most* is the largest of these "
-        "ratios. *99th percentile* is the 99th percentile of latency of `auto` over the other "
-        "policy's, as the geometric mean.",
+        "pattern of arrival. *Throughput* is the throughput of `auto` over that of the policy "
+        "in the row, as the geometric mean over the cells. *At most* is the largest of these "
+        "ratios. *99th percentile* is the 99th percentile of latency of `auto` over that of the "
+        "policy in the row, as the geometric mean.",
         table(["over", "throughput", "at most", "99th percentile"], rows),
         f"In {summary['cells'] - summary['cells below 0.99']} of the {summary['cells']} cells, "
         "the throughput of `auto` was at least 0.99 of the highest among the other policies. In "
-        f"{summary['cells'] - summary['cells above 1.1']} cells, the 99th percentile of `auto` was "
-        "at most 1.1 times the lowest among policies that serve as much. The next table has the "
-        "other cells, with the throughput and the 99th percentile of `auto` over the best.",
+        f"{summary['cells'] - summary['cells above 1.1']} cells, the 99th percentile of latency "
+        "of `auto` was at most 1.1 times the lowest among policies that serve as much. The next "
+        "table has the cells in which one of the two does not hold, with the throughput and the "
+        "99th percentile of `auto` over those of the best policy.",
         table(["cell", "throughput", "99th percentile"], worst),
         f"In {other['cells']} further cells, `auto` was told an interference of 0.03, but the "
-        "interference was 0 or 0.1. The devices of these cells also differ from their data sheets. "
-        "There the throughput of `auto` was at least "
-        f"{other['least throughput over the best']:.3f} of the highest. Its 99th "
-        f"percentile was at most {other['most p99 over the best']:.2f} times the lowest.",
+        "interference was 0 or 0.1. The devices of these cells also differ from their data "
+        "sheets. In these cells the throughput of `auto` was at least "
+        f"{other['least throughput over the best']:.3f} of the highest. Its 99th percentile was "
+        f"at most {other['most p99 over the best']:.2f} times the lowest.",
     ]
 
 
@@ -142,11 +144,12 @@ def _measured(report: dict[str, Any]) -> list[str]:
     head = ["policy", "requests /s", "of the mix /s", "mix over sequential", "simulated"]
     return [
         "## TOP's blocks with real kernels, measured\n\nMeasured by `python -m "
-        f"benchmarks.top_measured` in {report['rounds']} rounds on {machine(report)}. The networks "
-        f"are {names}, each compiled for one core. The mix is "
-        f"{':'.join(f'{share:.0f}' for share in report['mix'])}. The simulator promises too much "
-        "if blocks wait for each other. Its search assumes queues that never end. In the server, a "
-        "new request comes only when a request has been answered.",
+        f"benchmarks.top_measured` in {report['rounds']} rounds on {machine(report)}. The "
+        f"networks are {names}, each compiled for one core. The mix is "
+        f"{':'.join(f'{share:.0f}' for share in report['mix'])}. For policies whose blocks wait "
+        "for each other, the simulator predicts too much throughput. One reason is that its "
+        "search assumes queues that never become empty. In the server, a new request comes only "
+        "when an earlier one has been answered.",
         table(head, rows),
     ]
 

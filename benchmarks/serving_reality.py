@@ -3,17 +3,19 @@
     python -m benchmarks.serving_reality [--json FILE] [--rounds N] [--seconds S] [--quick]
 
 There are three real networks. Each is compiled for one thread, so that two instances can run on two
-cores. A round serves the same list of requests first with one stream, then with two. Figures are
-medians over rounds. Noise is half the interquartile range, relative to the median.
+cores. A round serves the same list of requests first with one stream, then with two. Each result is
+the median over rounds. Its noise is half the interquartile range, relative to the median.
 
 The simulator gets the latency of each operator, measured while its network runs alone. It also gets
 the work of both cores at once, as a multiple of the work of one core (see `machine_state`). This
 multiple is less than two if the cores share resources or other programs compute. For the figures
-`predicted with interference`, the simulator also gets an interference. It is the share by which two
-instances of the first network are slower than the simulator predicts without interference.
+`predicted with interference`, the simulator also gets an interference. This interference is the
+share by which two instances of the first network are slower than the simulator predicts without
+interference.
 
-The ceiling is the highest throughput of two instances with a core each, relative to one instance on
-both cores. It is 2 * t2 / t1, where t1 and t2 are the latencies with one thread and with two.
+The results also have a ceiling for each network: the highest throughput of two instances with a
+core each, relative to one instance on both cores. The ceiling is 2 * t2 / t1, where t1 and t2 are
+the latencies of the network with one thread and with two.
 """
 
 from __future__ import annotations
@@ -175,7 +177,7 @@ def _noise(values: Sequence[float]) -> float:
 
 
 def workloads(networks: Sequence[Network], alone_us: Sequence[float], seconds: float):  # type: ignore[no-untyped-def]
-    """Yield the workloads as names and lists of requests: each network alone, then all in turn.
+    """Yield the workloads by name: requests for one network only, then for all networks in turn.
 
     Parameters
     ----------
@@ -208,7 +210,8 @@ def validate(
     served: list[ServedModel] = []
     cores: list[float] = []
     for _ in range(rounds):
-        # Machines drift, so each round measures the latencies of operators alone again.
+        # The speed of a machine drifts, so each round measures the latencies of single operators
+        # again.
         served = [network.served(10) for network in networks]
         cores.append(max(1.0, min(2.0, observe(0.2).cores_at_once)))
         for name, requests in lists.items():

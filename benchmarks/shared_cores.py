@@ -22,7 +22,7 @@ import tvm_interop
 _PRODUCTS, _ROWS, _WIDTH = 6, 32, 1024
 _RUNS = 10
 _SLOW = 1.5
-"""A median of `_RUNS` runs counts as slow if it is this many times the fastest median."""
+"""A period of `_RUNS` runs counts as slow if its median is this many times the fastest median."""
 _AT_ONCE = 1.7
 """If at least this many operators ran at the same time, no other program took a core from them."""
 

@@ -5,13 +5,13 @@
 The artifacts come from `benchmarks.zoo`, which must run first (`--compile-only` is enough). A
 network takes part if its artifact runs a schedule that the compiler's speed check found faster than
 sequential execution. Three contestants run in turns, each in a process of its own: the schedule,
-sequential execution of the same kernels, and sequential execution once more. The ratio of the last
-two is the noise. All contestants run twice: rested, where each turn begins with half a second of
-rest, and then back to back.
+sequential execution of the same kernels, and sequential execution once more. The ratio of the two
+sequential contestants is the noise. All contestants run twice: rested, where each turn begins with
+half a second of rest, and then back to back.
 
 Each network takes three minutes, so a run may be stopped. The next run with the same `--json` keeps
-the networks that are in the file, and measures the others. Networks whose new artifacts run
-sequentially are taken out of the file.
+the networks that are in the file, and measures the others. If the new artifact of a network runs
+sequentially, the network is removed from the file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Row:
     median_us: median microseconds of the schedule and of sequential execution.
     ratio, interval: time of the schedule over the time of sequential execution, with the 95%
         confidence interval.
-    noise, noise_interval: ratio and interval of two processes of sequential execution.
+    noise, noise_interval: ratio of the times of two processes of sequential execution, and its
+        interval.
     """
 
     network: str

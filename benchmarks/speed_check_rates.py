@@ -3,12 +3,12 @@
     python -m benchmarks.speed_check_rates [--trials 1000] [--out RESULTS.json]
 
 A schedule that is not faster than sequential execution should hardly ever be accepted. A schedule
-that is 5% faster should nearly always be accepted. The machines are simulated, because nobody knows
-which of two real schedules is truly faster.
+that is 5% faster should nearly always be accepted. The machines are simulated, because only a
+simulation tells which of two schedules is truly faster.
 
-Runs follow each other in time, in the order of the rounds. The noise belongs to the machine and
-does not depend on the schedule. The last kind of noise is different: each contestant drifts
-independently. No test that compares runs in pairs can promise anything in that case.
+Runs follow each other in time, in the order of the rounds. Most kinds of noise belong to the
+machine and do not depend on the schedule. In the last kind, the speed of each contestant drifts
+independently. Against such noise, a test that compares runs in pairs cannot keep its error rate.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _CHUNK = 50
 _RUN_US = 1000.0
 """Microseconds of a run of sequential execution."""
 _ROUNDS_OF_PROCESS = 60
-"""The number of rounds for which a new process has time."""
+"""The most rounds that the speed check runs in one new process."""
 _SLOW_RUN_US = 50_000.0
 """Microseconds of a run of sequential execution of a large network."""
 SPEEDS = (1.03, 1.0, 0.98, 0.97, 0.95)
-"""Times of the schedule relative to sequential execution."""
+"""The true times of the simulated schedules, relative to sequential execution."""
 _GRAPH = OpGraph.from_edges(
     8, [(0, 1), (0, 2), (0, 3), (1, 4), (2, 5), (3, 6), (4, 7), (5, 7), (6, 7)]
 )
@@ -115,8 +115,8 @@ def machine(noise: Noise, speeds: Sequence[float], seed: int) -> Iterator[Floats
 def own_noise(speeds: Sequence[float], seed: int) -> Iterator[Floats]:
     """Yield the times of all contestants in microseconds, round by round.
 
-    The speed of each contestant drifts independently of the others. With such noise, no test can
-    promise its significance level.
+    The speed of each contestant drifts independently of the others. With such noise, no test keeps
+    its significance level.
     """
     draw = np.random.default_rng(seed)
     while True:
@@ -164,7 +164,8 @@ def auto_ships(noise: str, speed: float, seed: int, run_us: float = _RUN_US) -> 
 def whole_ships(noise: str, speed: float, seed: int, run_us: float = _RUN_US) -> tuple[bool, int]:
     """Whether `compile` accepts a schedule, and after how many rounds.
 
-    `auto` chooses, and new processes confirm. `_chosen_by_auto` explains the parameters.
+    `auto` chooses a schedule, and new processes confirm that it is faster. `_chosen_by_auto`
+    explains the parameters.
     """
     made = _chosen_by_auto(noise, speed, seed, run_us, confirm_choice=False)
     winner = made.stats["winner"]
@@ -229,7 +230,7 @@ _TRIALS: dict[str, Callable[[str, float, int], tuple[bool, int]]] = {
     "compile": whole_ships,
     "slow compile": partial(whole_ships, run_us=_SLOW_RUN_US),
 }
-"""A function that runs one trial, for each way of deciding."""
+"""For each way to decide whether to accept a schedule, a function that runs one trial."""
 
 
 @dataclass(frozen=True)

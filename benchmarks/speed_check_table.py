@@ -17,7 +17,7 @@ _COLUMNS = (
 
 
 def table() -> str:
-    """The table in reStructuredText, with a row for each kind of noise."""
+    """The results as a table in reStructuredText, with a row for each kind of noise."""
     found: list[dict[str, Any]] = json.loads(RESULTS.read_text())
     rates = {(row["noise"], row["who"], row["speed"]): row for row in found}
     rows = [["noise", *(f"{who}, {speed:.2f}" for who, speed in _COLUMNS), "rounds"]]

@@ -1,13 +1,14 @@
-"""Counts the stages whose latency IOS needs, with its bounds and without.
+"""Counts the stages whose latency IOS asks for, with its bounds on latencies and without them.
 
     python -m benchmarks.stages_priced [NETWORK ...] [--json]
 
-The bounds tell IOS that some stages cannot be part of the best schedule. Both searches ask the same
-latency model and must find the same schedule. The devices are simulated (see `paper_device`), so
-the counts are the same on every machine.
+The bounds tell IOS that some stages cannot be part of the best schedule. IOS searches once with
+bounds and once without. Both searches ask the same latency model and must find the same schedule.
+The devices are simulated (see `paper_device`), so the counts are the same on every machine.
 
-The bounds save less if operators slow each other down a lot. Then a stage may take far longer than
-its longest group, so it looks better than it is until its latency is known.
+The bounds rule out fewer stages if operators slow each other down a lot. In this case a stage may
+take far longer than its longest group. So its bound is low, and only its latency shows that it is
+not part of the best schedule.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ def count(network: str, device: str) -> Row:
     full, bounded = search(bounds=False), search(bounds=True)
     if bounded != full:
         raise RuntimeError(
-            f"{network} on {device}: with bounds the schedule takes {bounded.makespan} us, with "
-            f"every stage priced {full.makespan} us; they must be the same schedule"
+            f"{network} on {device}: the searches with and without bounds must find the same "
+            f"schedule, but theirs take {bounded.makespan} us and {full.makespan} us"
         )
     assert full.makespan is not None
     return Row(
@@ -133,8 +134,8 @@ def table(rows: Sequence[Row]) -> str:
         f"IOS, r = {LIMITS['max_group_ops']}, s = {LIMITS['max_groups']}, on simulated devices; "
         "with and without bounds it finds the same schedule.",
         "",
-        "| network | operators | blocks (cuts) | transitions | device | every stage priced "
-        "| bound and price | fewer | optimum over sequential |",
+        "| network | operators | blocks (cuts) | transitions | device | latencies without bounds "
+        "| latencies with bounds | fewer | optimum over sequential |",
         "|---|--:|--:|--:|---|--:|--:|--:|--:|",
     ]
     lines += [

@@ -7,8 +7,8 @@ process starts, loads the model, and runs it on zeros, 100 times by default. The
 turns, each in a process of its own, after half a second of rest. The first round is left out.
 
 Contestants are our library from C, our `GraphModule` from Python, onnxruntime and OpenVINO. They
-run outside of the checkout, so the package that is installed is measured. A contestant that is not
-installed is named and left out.
+run outside of the checkout, so that Python imports the installed package and not the checkout. A
+contestant that is not installed is named and left out.
 """
 
 from __future__ import annotations

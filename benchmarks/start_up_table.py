@@ -10,7 +10,7 @@ from .markdown import machine, table
 
 MAKING = ("loaded ms", "made ms")
 """Milliseconds from the start of a process until the model was loaded and its instance was made.
-Only our program in C reports them."""
+Only our program in C reports these times."""
 COLUMNS = ("first ms", "second ms", "fifth ms", "twentieth ms", "peak MiB", "steady MiB")
 """The results of one process: milliseconds from its start until an output was there, its peak
 memory until the first output, and its memory after all runs."""
@@ -38,11 +38,12 @@ def _mean(samples: Sequence[Sample], name: str) -> str:
 def section(report: Mapping[str, Any], *others: Mapping[str, Any]) -> list[str]:
     """The section on the start of a process, as Markdown. `others` are further reports."""
     text = (
-        "## From the start of a process\n\nMeasured by `python -m benchmarks.start_up`. Each entry "
-        "is a mean over several processes. It is the time in milliseconds from the start of "
-        "the process until an output was there. *Loaded* is the time until our program in C had "
-        "checked the file, and *made* the time until its instance was ready. *Peak* is the most "
-        "memory until the first output, and *steady* the memory after the last run."
+        "## From the start of a process\n\nMeasured by `python -m benchmarks.start_up`. Each "
+        "entry is a mean over several processes of one network. The first columns have the "
+        "milliseconds from the start of the process until an output was there. *Loaded* is the "
+        "time until our program in C had checked the file, and *made* the time until its "
+        "instance was ready. *Peak* is the most memory until the first output, and *steady* the "
+        "memory after the last run."
     )
     parts = [text]
     for one in (report, *others):

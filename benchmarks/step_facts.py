@@ -18,7 +18,7 @@ MISSING_KEY, WRONG_KEY = "missing", "wrong"
 
 
 class Facts:
-    """The facts of one step, by name."""
+    """The findings (facts) of one step, by name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,8 +42,9 @@ class Facts:
 
         Parameters
         ----------
-        missing: the things without which the step could not run.
-        wrong: the faults that the step found. They count more than missing things.
+        missing: sentences that name what the step needs and this machine lacks.
+        wrong: the faults that the step found. If there are any, the exit code is theirs, even if
+            something is missing too.
         """
         for reason in (*missing, *wrong):
             print(f"  {reason}", flush=True)

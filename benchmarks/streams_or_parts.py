@@ -42,7 +42,7 @@ class Row:
     channels, size: number of input and output channels, and height and width of the image.
     side_by_side_us, one_after_another_us: median microseconds of each way.
     ratio: time side by side over time one after the other; below 1, side by side is faster.
-    noise: ratio of two measurements of the convolutions one after the other.
+    noise: ratio of the times of two measurements of the convolutions one after the other.
     """
 
     channels: int
@@ -60,7 +60,7 @@ def main() -> int:
         return 2
     found = {}
     for setting, load in (("quiet", None), ("one core taken", 0)):
-        print(f"\n{setting}: side by side over one after the other")
+        print(f"\n{setting}: time side by side over time one after the other")
         print("| channels | " + " | ".join(f"{size}x{size}" for size in SIZES) + " |")
         print("|--:|" + "--:|" * len(SIZES))
         with _one_core_taken(load):
@@ -161,7 +161,7 @@ def _draw(found: dict[str, list[Row]], cpu: str, path: Path) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("side by side / one after the other")
     axes[0].legend(title="image", fontsize=8)
-    figure.suptitle(f"Below 1, operators at once win; {cpu.split(' [')[0]}", fontsize=10)
+    figure.suptitle(f"Below 1, side by side is faster; {cpu.split(' [')[0]}", fontsize=10)
     figure.savefig(path)
     pyplot.close(figure)
 

@@ -61,10 +61,10 @@ CALLS = 4000
 """Number of decisions that each contestant simulates. The paper trains for up to 8,000 steps."""
 PAPER = MaddpgConfig(steps=CALLS, random_steps=1000, gamma=0.0, centring=0.05)
 """The networks of the paper, with half of its steps. The outcome of a step depends only on the
-decision of that step, so rewards are not discounted. A penalty keeps the actors away from the ends
-of their range."""
+decision of that step, so rewards are not discounted. A penalty keeps the outputs of the actors away
+from the ends of their range."""
 SMALL = replace(PAPER, critic=(256, 128, 64), actor=(128, 64), actor_rate=3e-4)
-"""The configuration for cells that run with many seeds, at a tenth of the cost."""
+"""The configuration for cells with many seeds: smaller networks, trained in a tenth of the time."""
 PRINTED = replace(SMALL, gamma=0.95, centring=0.0)
 """Like `SMALL`, but with the discount factor of the paper and without a penalty."""
 ABLATIONS = {
@@ -260,7 +260,8 @@ def _shapes(told: str, graphs: Sequence[Graph], names: Sequence[str]) -> dict[st
 def inference_seconds() -> dict[str, float]:
     """Microseconds that all agents take for one decision, in NumPy on one core.
 
-    The agents have the sizes of the paper. The result has the median and the least time.
+    The agents have the sizes of the paper. The result has the median and the least of the measured
+    times.
     """
     world = World(Setup())
     from tvm_interop.serving.learning.maddpg import MaddpgTraining
@@ -307,7 +308,7 @@ def run(programme: Iterator[Cell], folder: Path, seconds: float | None) -> None:
         if path.exists():
             continue
         if seconds is not None and time.perf_counter() - began > seconds:
-            print(f"no time for {name} and what follows", flush=True)
+            print(f"no time for the cell {name} and the cells after it", flush=True)
             return
         here = time.perf_counter()
         made = make()
@@ -340,7 +341,7 @@ def main() -> None:
 
 
 def _brief(found: Any) -> Any:
-    """The results of a cell without curves and actions."""
+    """The results of a cell without its curves and actions, which are long."""
     if not isinstance(found, dict):
         return found
     return {key: value for key, value in found.items() if "curve" not in key and key != "action"}

@@ -72,7 +72,7 @@ def split(device: str, count: int = 160, seed: int = 7) -> tuple[list[Graph], li
 
 
 def perturbed(graphs: Sequence[Graph], seed: int = 23) -> list[Graph]:
-    """Copies of `graphs` with other latencies.
+    """Copies of `graphs` whose latencies are changed at random.
 
     Each operator's time is multiplied by a random factor. The numbers of cores and the memory
     shares are permuted among the operators of a graph.
@@ -103,9 +103,9 @@ def of_held_out_model(device: str, count: int = 16, seed: int = 11) -> list[Grap
 def small_blocks(device: str, most: int = 11) -> list[Graph]:
     """All blocks and pairs of blocks with 2 to `most` operators, from four models.
 
-    The models are those of the TOP paper and `HELD_OUT`. Blocks come from `OpGraph.blocks` and from
-    TOP's division. A pair may also have a block of a single operator. Only one of several blocks
-    with the same edges and latencies is kept.
+    The models are those of the TOP paper and `HELD_OUT`. Each model is divided into blocks in two
+    ways: by `OpGraph.blocks`, and as TOP divides it. A pair may also have a block of a single
+    operator. Only one of several blocks with the same edges and latencies is kept.
     """
     found: list[Graph] = []
     seen: set[tuple[object, ...]] = set()

@@ -30,14 +30,14 @@ from tvm_interop.serving.learning.maddpg import MaddpgConfig, MaddpgTraining, sa
 
 MIX = (1.0, 2.0, 4.0)
 MOST = 4
-"""Largest number of blocks in a combined block: the paper's H on a server."""
+"""Largest number of blocks in a combined block: the TOP paper's H, with its value for a server."""
 _REQUESTS = 250
 _LOAD = 1.5
 """Rate of requests, relative to the throughput of one instance at a time. The rate is too high for
 combined blocks to serve all requests."""
 _REFERENCE = 400
-"""Number of random decisions that are simulated first. The reward is made of z-scores, which need
-the mean and the deviation of these decisions' results."""
+"""Number of random decisions that are simulated before a training or a search. The reward is made
+of z-scores, which use the mean and the deviation of the results of these decisions."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class World:
 
 
 def figures_of(run: ServingRun, mix: tuple[float, ...]) -> dict[str, Any]:
-    """The results of a run: throughput, throughput of the mix, latency, variance, utilisation.
+    """Results of a run: throughput, throughput of the mix, latency, variance and utilisation.
 
     The throughput of the mix counts only requests that make up whole mixes. The variance is that of
     the queue lengths.
@@ -227,7 +227,7 @@ SEARCHES: dict[str, Search] = {
 
 
 def search_cell(setup: Setup, method: str, calls: int, seed: int) -> dict[str, Any]:
-    """Run one search. It has the same space of actions and the same reward as the trainings.
+    """Run one search, over the same actions and with the same reward as the trainings.
 
     The entry `curve` has the best reward so far.
 
@@ -258,8 +258,8 @@ def learning_cell(
 ) -> dict[str, Any]:
     """Run one training, and save its agents and checkpoints in the folder.
 
-    The entry `curve` has the best reward so far. `curve with noise` has the rewards of the
-    decisions with exploration noise.
+    In the results, `curve` has the best reward so far after each number of steps. `curve with
+    noise` has the rewards of the decisions with exploration noise.
     """
     world = World(setup)
     training = MaddpgTraining(world.environment(config.seed), config, world.score)
@@ -281,7 +281,8 @@ def learning_cell(
 def policies_cell(setup: Setup) -> dict[str, Any]:
     """Run policies without learning, and `top+` with its search.
 
-    Each policy runs on the arrivals of the trainings and on saturated queues.
+    Each policy runs twice: with the arrivals of requests that trainings have, and with saturated
+    queues.
     """
     world = World(setup)
     programs = world.programs

@@ -1,6 +1,7 @@
 """Compares MADDPG with the exact optimum on a small case.
 
-The case has two models of two blocks. That is few enough to simulate every decision.
+In this case two models of two blocks each are served, so there are few enough decisions to simulate
+all.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ CASES = {
     "crowded": ServingDevice(3.0, 1.0, 0.1, 0.0, 5.0),
 }
 """Two devices. On the first it is best to run all blocks together, as often as possible. On the
-second the best intervals differ between the models and lie between worse ones."""
+second device the best intervals differ between the models, and both longer and shorter intervals
+are worse."""
 CONFIG = MaddpgConfig(
     steps=3000, random_steps=500, critic=(128, 128, 64), actor=(64, 64), actor_rate=3e-4
 )
@@ -65,7 +67,7 @@ class SmallCase:
         return cls(programs, space, mean_us)
 
     def environment(self, seed: int) -> Environment:
-        """An environment in which requests arrive periodically.
+        """An environment for reinforcement learning in which requests arrive periodically.
 
         The rate of requests is 1.5 times the throughput of one instance at a time.
         """

@@ -30,7 +30,7 @@ BEAM_WIDTH = 8
 
 
 def train(variant: str, folder: Path, seed: int = 0, steps: int | None = None) -> dict[str, Any]:
-    """Train GPG on combined blocks of two devices, and on the same blocks with other latencies.
+    """Train GPG on combined blocks of two devices, and on copies with changed latencies.
 
     The weights and a checkpoint are written into `folder`. If there is a checkpoint, the training
     continues from it.
@@ -144,12 +144,15 @@ def _exact(graph: Graph) -> float:
     found = schedule(graph[0], "ios", graph[1])
     assert found.makespan is not None
     if not found.stats["optimal"]:
-        raise AssertionError(f"a block of {graph[0].num_ops} operators is too large to search")
+        raise AssertionError(
+            f"a block of {graph[0].num_ops} operators is too large for the exact search: "
+            "leave it out"
+        )
     return found.makespan
 
 
 def large_blocks(device: str, weights: dict[str, Path | None]) -> dict[str, Any]:
-    """Makespans of schedulers over `ios`'s, for combined blocks of 20 to 60 operators.
+    """Makespans of schedulers over that of `ios`, for combined blocks of 20 to 60 operators.
 
     No training has seen these blocks. Seconds are processor time. `ios` searches each combined
     block as a whole, with its default budget. In a block that is too large, it searches parts with

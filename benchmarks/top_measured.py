@@ -6,15 +6,16 @@ The networks are real, and each is compiled for one thread. All run in one proce
 is an executor with its own policy, and gets its requests directly, not over a network connection.
 In each round the contestants serve for a while one after the other, in a new random order.
 
-Requests have the mix 1:2:4, and so many are in progress at any time that no queue is empty. So the
-results are throughputs, in requests of the mix a second. The denominator of the ratios is the
-throughput of one instance at a time (`sequential`) in the same round. Noise is half the
-interquartile range of the ratios.
+Requests for the three models have the ratio (mix) 1:2:4, and so many are in progress at any time
+that no queue is empty. The results are throughputs, which count only requests that make up whole
+mixes. Ratios are to the throughput of one instance at a time (`sequential`) in the same round.
+Noise is half the interquartile range of the ratios.
 
 Policies of blocks run each block by its own plan, and run the blocks of a combined block side by
-side. Stages across models exist only in the simulator. The agents of `top` learn beforehand on the
-simulator, with latencies of blocks that are measured here. `top+` searches on the simulator. The
-output has the predictions of the simulator beside the measurements.
+side. The simulator can also put operators of several models into one stage. The server cannot. The
+agents of `top` learn beforehand on the simulator, with latencies of blocks that are measured here.
+`top+` searches on the simulator. The output has the predictions of the simulator beside the
+measurements.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ BLOCKS = 4
 MOST = 4
 CORES = 2
 _UNDER_WAY = 3
-"""Number of requests in progress at a time, for each part of the mix. So a policy that serves
-requests first come first served also serves the mix."""
+"""Number of requests in progress at a time, for each unit of the mix 1:2:4. So a policy that serves
+requests first come first served serves the models in this ratio."""
 
 
 class Contestant:
@@ -87,7 +88,7 @@ class Contestant:
     def serve(self, inputs: dict[str, dict[str, np.ndarray]], seconds: float) -> dict[str, int]:
         """Serve for `seconds` seconds, and return the number of requests served, by model.
 
-        Requests of each model are in progress all the time.
+        At all times, some requests of each model are in progress, so that no queue is empty.
         """
         served = dict.fromkeys(inputs, 0)
         lock, until = threading.Lock(), time.perf_counter() + seconds
@@ -124,7 +125,7 @@ def measured_blocks(artifacts: dict[str, Any]) -> list[ServedModel]:
 
 
 def learned(served: Sequence[ServedModel], device: ServingDevice, steps: int, seed: int) -> Any:
-    """Train agents of `top` for these blocks, by MADDPG on the simulator.
+    """Train agents of `top` for the given blocks, by MADDPG on the simulator.
 
     The neural networks of the agents are smaller than in the paper.
     """
@@ -174,7 +175,7 @@ def predicted(
 def in_mix(served: Any, seconds: float) -> float:
     """Throughput in requests of the mix a second. Only requests that make up whole mixes count.
 
-    The model that is furthest below its share of the mix alone decides the result.
+    The result is decided by the model that is furthest below its share of the mix.
 
     Parameters
     ----------
@@ -269,8 +270,8 @@ def measure(
 def table(found: dict[str, Any]) -> str:
     """The results as a Markdown table."""
     lines = [
-        "| policy | requests of the mix a second | all requests a second | over sequential | noise "
-        "| the simulator says | over sequential |",
+        "| policy | requests in whole mixes a second | all requests a second | over sequential "
+        "| noise | simulated, in whole mixes | over sequential |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for row in found["rows"]:

@@ -30,7 +30,7 @@ def report(folder: Path) -> None:
     """Write `top_claims.md`, `top_summary.json` and `top_curves.svg` into the folder's parent.
 
     A claim is left out, or marked as not run, if the files of its cells are missing. Each claim
-    says on how many seeds it rests.
+    says from how many seeds its result comes.
     """
     cells = done(folder)
     target = folder.parent
@@ -101,8 +101,8 @@ def _exact(cells: dict[str, Any]) -> list[Claim]:
                     if learner == "mended" else
                     "the best decision runs all blocks together as often as possible, and each "
                     "step towards this decision helps" if case == "room" else
-                    "rewards are flat within a level and jump between levels, and the best "
-                    "decision lies beside a cliff; " + _gradient(cells),
+                    "the reward is equal for all actions of one decision and jumps between "
+                    "decisions, and a bad decision lies beside the best; " + _gradient(cells),
                 )
             )  # fmt: skip
     found = {
@@ -126,14 +126,14 @@ def _exact(cells: dict[str, Any]) -> list[Claim]:
                 "-", "(not in the paper) searches among the same decisions come within 2% of the "
                 f"best, on the crowded device, with {calls} calls each", "not compared",
                 "; ".join(parts), "ours",
-                "a search keeps the best decision that it met; the agents are not told theirs",
+                "a search keeps the best decision that it met; agents do not know their best one",
             )
         )  # fmt: skip
     return claims
 
 
 def _calls_needed(rows: Sequence[dict[str, Any]]) -> str:
-    """Text with, for each seed, the call from which on decisions are within 2% of the best."""
+    """The number of the call from which on decisions are within 2% of the best, for each seed."""
     needed = []
     for row in rows:
         far = [step for step, ratio in row["curve"] if ratio < 0.98]
@@ -145,7 +145,7 @@ def _calls_needed(rows: Sequence[dict[str, Any]]) -> str:
 def _gradient(cells: dict[str, Any]) -> str:
     row = cells.get("exact-gradient")
     if row is None:
-        return "the policy gradient follows values that a critic makes up between the levels"
+        return "the policy gradient follows guesses of a critic between the decisions"
     return (
         "the gradient of a critic that was fitted to all exact rewards comes within 2% of the best "
         f"from {row['within 2%']} of {row['starts']} starts (median ratio {row['median']:.2f})"
@@ -165,14 +165,15 @@ def _gpg(cells: dict[str, Any]) -> list[Claim]:
                 Claim(
                     "13", f"GPG is only slightly below the optimum (blocks of up to 11 operators, "
                     f"{device})", "slightly lower",
-                    "makespan over the optimum: " + "; ".join(
+                    "makespan over the optimal one: " + "; ".join(
                         f"{name}: {row[name]['within 5%']} of {row['blocks']} blocks within 5%, "
                         f"mean {row[name]['mean']:.3f}, most {row[name]['most']:.2f}"
                         for name in ("gpg-scored", "gpg", "greedy")
                     ),
                     _by_both(row["gpg"]["most"] <= 1.05, row["gpg-scored"]["most"] <= 1.05),
-                    "`gpg` is the paper's: it outputs one number, which must learn steps that move "
-                    "with the number of endings; `gpg-scored` is ours: it scores each ending",
+                    "`gpg` is the paper's network: its one output selects an ending by its place "
+                    "in a list, and the place of a good ending changes with the length of the "
+                    "list; `gpg-scored` is ours: it scores each ending",
                 )
             )  # fmt: skip
         if f"gpg-large-{device}" in cells:
@@ -191,7 +192,8 @@ def _gpg(cells: dict[str, Any]) -> list[Claim]:
                         ),
                         "reproduced" if took["gpg-scored"] < took["ios"] / 5
                         and over["gpg-scored"]["geometric mean"] < 1.1 else "depends",
-                        "ios uses beams on such blocks and is fast; greedy takes almost no time",
+                        "ios uses beam search on such blocks and is fast; greedy takes almost no "
+                        "time",
                     )
                 )  # fmt: skip
     if "printed-reward" in cells:
@@ -265,9 +267,9 @@ def _by_both(one: bool, other: bool) -> str:
 def _beside_pos(
     found: dict[str, list[dict[str, Any]]], policies: dict[str, Any], calls: int
 ) -> Claim:
-    """The claim about Fig. 15, by two measures of throughput: all requests, and whole mixes.
+    """The claim about Fig. 15, for all requests and for requests that make up whole mixes.
 
-    The paper counts all requests.
+    The paper counts all requests, so the verdict does too.
     """
     rows = {
         name: [
@@ -285,7 +287,7 @@ def _beside_pos(
     return Claim(
         "15", "TOP serves more than POS (same arrivals at 1:2:4, with 1.5 times the throughput of "
         f"one instance at a time; {calls} calls)", "+63%",
-        "requests a second, and requests of the mix a second: "
+        "all requests a second, and requests in whole mixes a second: "
         + "; ".join(f"{name} {all_:.0f}, {mix:.0f}" for name, (all_, mix) in rows.items())
         + f"; counting all requests, the best learned agents serve {gains[0]:.2f} times as much as "
         f"POS that skips, and {gains[1]:.2f} times as much as POS that waits",
@@ -319,8 +321,8 @@ def _more_interference(cells: dict[str, Any]) -> list[Claim]:
     )
     return [
         Claim(
-            "15", "TOP serves more than POS (the same at interference 0.1 instead of 0.03)", "+63%",
-            "requests a second, and requests of the mix a second: " + "; ".join(told),
+            "15", "TOP serves more than POS (as above, with interference 0.1, not 0.03)", "+63%",
+            "all requests a second, and requests in whole mixes a second: " + "; ".join(told),
             _by_both(
                 *(learned >= 1.6 * policies[f"pos, {absent}"]["throughput"]
                   for absent in ("skip", "wait"))
@@ -344,7 +346,7 @@ def _ablations(cells: dict[str, Any]) -> list[Claim]:
         return []
     return [
         Claim(
-            "-", "(not in the paper) what each part of TOP is worth: requests of the mix a second",
+            "-", "(not in the paper) what each part of TOP gains: requests in whole mixes a second",
             "no ablation",
             f"all of TOP but GPG {base['in mix']['mean']:.0f} ({base['seeds']} seeds); "
             + "; ".join(parts), "ours",
@@ -386,7 +388,7 @@ def _plus(cells: dict[str, Any]) -> list[Claim]:
         Claim(
             "15", "TOP's rule with a searched combination (`search`) serves more than POS, with "
             "saturated queues", "+63%",
-            "requests a second, and requests of the mix a second: " + "; ".join(parts),
+            "all requests a second, and requests in whole mixes a second: " + "; ".join(parts),
             _by_both(*(min(gains) >= 1.6, max(gains) >= 1.6)),
             "a stage costs a barrier of 10 us here; `top+` is ours: it has no barriers and runs "
             "two combined blocks at once",
@@ -425,9 +427,9 @@ def _shapes(cells: dict[str, Any]) -> list[Claim]:
         claims.append(
             Claim(
                 "20", "a richer device has fewer stages, with more groups each", "fewer stages",
-                "mean number of stages, of so many groups each: " + "; ".join(
+                "mean number of stages, and of groups in a stage: " + "; ".join(
                     f"{device}: " + ", ".join(
-                        f"{name} {rows[f'{device}, {name}']['stages']:.1f} of "
+                        f"{name} {rows[f'{device}, {name}']['stages']:.1f} with "
                         f"{rows[f'{device}, {name}']['groups a stage']:.1f}" for name in names
                     ) for device in ("a100", "xavier-nx", "tx2", "nano")
                 ),

@@ -98,7 +98,7 @@ def shared_queue(cells: dict[str, Any]) -> list[Claim]:
     ours = policies["search, 200 calls"]["in mix"]
     told = "no agents trained; "
     if learned:
-        # A decision with a combined block that is too large serves nothing, and counts as 0.
+        # A decision with a combined block that is too large serves nothing, so its throughput is 0.
         each = [run["final"].get("in mix", 0.0) for run in learned]
         ours = float(np.mean(each))
         told = (
@@ -109,10 +109,10 @@ def shared_queue(cells: dict[str, Any]) -> list[Claim]:
     return [
         Claim(
             "23", "TOP serves more than POS, if all models read one queue with one interval "
-            "(requests of the mix a second)", "more, no number",
+            "(requests in whole mixes a second)", "more, no number",
             told + "; ".join(f"{name} {policies[name]['in mix']:.0f}" for name in names),
             "reproduced" if ours > policies["pos, wait"]["in mix"] else "not reproduced",
-            "a joint graph of one request of each model is made for this case; searched blocks "
+            "POS, whose joint graph has one request of each model, fits this case; searched blocks "
             "serve little more; a learned decision with a block that is too large serves nothing",
         )
     ]  # fmt: skip
@@ -126,7 +126,7 @@ def by_batch(cells: dict[str, Any]) -> list[Claim]:
     batches = sorted({int(name.partition(",")[0]) for name in rows})
     parts = [
         f"{scheduler}: " + ", ".join(
-            f"{rows[f'{batch}, {scheduler}']['stages']:.1f} of "
+            f"{rows[f'{batch}, {scheduler}']['stages']:.1f} with "
             f"{rows[f'{batch}, {scheduler}']['groups a stage']:.2f}" for batch in batches
         ) for scheduler in ("greedy", "gpg-scored", "ios")
     ]  # fmt: skip
@@ -137,12 +137,12 @@ def by_batch(cells: dict[str, Any]) -> list[Claim]:
     return [
         Claim(
             "25", "the larger the batch, the more slender the graph", "more stages, fewer groups",
-            "mean number of stages, of so many groups each, at batches of "
+            "mean number of stages, and of groups in a stage, at batches of "
             f"{', '.join(map(str, batches))}: "
             + "; ".join(parts),
             "reproduced" if all(rises) else "depends" if any(rises) else "not reproduced",
-            "greedy knows no latencies; by these latencies nothing is lost or gained side by side "
-            "once one operator fills the device, so other preferences of a scheduler decide",
+            "greedy uses no latencies; once one operator fills the device, running operators side "
+            "by side gains and loses nothing, so other preferences of a scheduler decide",
         )
     ]  # fmt: skip
 

@@ -2,10 +2,10 @@
 
     python -m benchmarks.top_whole [--seconds S] [--only NAME ...] [--folder DIR] [--estimate]
 
-The programme is a list of cells, as in `benchmarks.top`. Each cell writes a file into the folder
-when it is done, and a later run skips it. Trainings keep checkpoints in the same folder, so a run
-that was killed can be continued. `--estimate` prints how long each training will take, and runs
-nothing.
+The programme is a list of cells (trainings, searches and runs of policies), as in `benchmarks.top`.
+Each cell writes a file into the folder when it is done, and a later run skips this cell. Trainings
+keep checkpoints in the same folder, so a run that was killed can be continued. `--estimate` prints
+how long each training will take, and runs nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ RESULTS = Path(__file__).parent / "results" / "serving" / "top_whole"
 INTERFERENCE = 0.03
 CONFIGS = {"paper": PAPER, "ours": OURS}
 LATE = 10.0
-"""A request counts for the goodput if it took at most this many times its model's latency alone."""
+"""A request counts for the goodput if it took at most this many times the latency that its model
+has when it runs alone."""
 REQUESTS = 3000
 """Mean number of requests in a comparison."""
 
@@ -55,7 +56,7 @@ class Mix:
     Attributes
     ----------
     networks: number of blocks of each network.
-    shares: number of requests of each model in one whole mix.
+    shares: number of requests of each model in one mix, such as 1, 2 and 4.
     """
 
     networks: dict[str, int]
@@ -248,10 +249,10 @@ def figures(served: ServingRun, programs: Programs, shares: Any) -> dict[str, fl
 
 PLACES = (Place(), Place("xavier-nx"), Place("tx2"), Place("nano"))
 MIXED = Place(mix="CNN, transformer, recommender")
-"""A mix without trainings: the recommender is one block with more endings than `gpg-scored` can
-build in a step."""
+"""A mix on which no agents are trained: the recommender is one block, and `gpg-scored` cannot build
+all of its endings (possible last stages) in a step."""
 CALLS = 1000
-"""Calls of the simulator of each search: the steps of our longest training here."""
+"""How many times each search calls the simulator: the number of steps of our longest training."""
 
 
 def trainings() -> Iterator[tuple[Place, str, int, float]]:

@@ -65,7 +65,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def wins(cells: dict[str, Any]) -> bool:
     """Whether trained agents serve clearly more requests of the mix than `auto` in any setting.
 
-    Clearly means that the intervals of the two do not overlap.
+    Agents serve clearly more than `auto` if the intervals of the two do not overlap.
     """
     for place in {(row["device"], row["mix"]) for row in cells.values()}:
         here = [row for row in cells.values() if (row["device"], row["mix"]) == place]
@@ -95,18 +95,17 @@ def _introduction(cells: dict[str, Any]) -> str:
         runs.append(f"`{config}` had {count}, of {told}.")
     hours = sum(row["agents_seconds"] + row["gpg_seconds"] for row in trained) / 3600
     return (
-        "Simulated by `python -m benchmarks.top_whole`, at an interference of 0.03. *All of it* is "
-        "the whole of TOP: agents decide, and each combined block has the stages of a GPG that was "
-        "trained on the blocks of the same models and device. *Greedy stages* are the same agents "
-        "with `greedy` in the place of GPG. The agents learn among clients that wait for answers, "
-        f"and queues go on from step to step. {' '.join(runs)} The trainings took {hours:.2f} "
-        "hours of processor time. The agents of `paper` are as large as in the paper. Hill "
-        "climbing has as many calls of the simulator as `ours` has steps. A request counts for the "
-        "goodput if it took at most ten times its model's latency alone. Numbers after ± are half "
-        "the width of a "
-        "95% interval over the seeds of the arrivals. A row without ± has a single seed. The "
-        "arrivals of clients have no seed. All rows of one training have the same seed of the "
-        "agents, whatever the arrivals."
+        "Simulated by `python -m benchmarks.top_whole`, at an interference of 0.03. *All of it* "
+        "is the whole of TOP: agents decide, and a GPG that was trained on blocks of the same "
+        "models and device makes the stages of each combined block. *Greedy stages* are the same "
+        "agents with `greedy` in the place of GPG. The agents learn among clients that wait for "
+        f"answers, and queues go on from step to step. {' '.join(runs)} The trainings took "
+        f"{hours:.2f} hours of processor time. The agents of `paper` are as large as in the "
+        "paper. Hill climbing calls the simulator as many times as `ours` has steps. A request "
+        "counts for the goodput if it took at most ten times its model's latency alone. Numbers "
+        "after ± are half the width of a 95% interval over the seeds of the arrivals. A row "
+        "without ± has a single seed. The arrivals of clients have no seed. All rows of one "
+        "training have the same seed of the agents, whatever the arrivals."
     )
 
 

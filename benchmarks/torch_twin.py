@@ -1,7 +1,7 @@
 """A PyTorch module that computes the same as an ONNX graph, with one PyTorch call for each node.
 
-The module knows the operators of the networks in `tvm_interop.models`, including the light
-networks. An unknown operator raises an error when the module is made. Nodes that depend on
+The module has functions for the operators of the networks in `tvm_interop.models`, including the
+light networks. An unknown operator raises an error when the module is made. Nodes that depend on
 constants alone are computed at that time too, as in other runtimes. Nothing else is folded or
 fused.
 """
@@ -168,7 +168,8 @@ def _average_pool(
     if count_include_pad:
         return pool(_pad(x, pads, 0.0))
     inside = _pad(x.new_ones(x.shape[2:])[None, None], pads, 0.0)
-    # `pool(inside)` is the share of each window that is not padding.
+    # The mean must count no padding. `pool(inside)` is the share of each window that is not
+    # padding.
     return pool(_pad(x, pads, 0.0)) / pool(inside)
 
 

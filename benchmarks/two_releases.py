@@ -82,7 +82,8 @@ def measured(path: Path, old_python: str, rounds: int) -> dict[str, Any]:
             for name in draw.permutation(list(workers)):
                 time.sleep(REST_S)
                 us[name].append(_turn(workers[name], path, name))
-    times = {name: np.array(found[1:]) for name, found in us.items()}  # The first turn warms up.
+    # The first turn of each worker only warms it up, so its time is left out.
+    times = {name: np.array(found[1:]) for name, found in us.items()}
     compared = harness.summarise(times, OLD)
     return {
         "artifact": path.stem,

@@ -12,7 +12,6 @@ results of IOS under another name, to compare versions of the package.
 
 The last lines have the mean and the worst ratio of each contestant to greedy. The program fails if
 the worst ratio of IOS with beams is above 1. The table in `benchmarks/results` is made by
-
     out=benchmarks/results/whole_networks.json
     python -m benchmarks.whole_networks --seconds 1 5 30 --out $out
     python -m benchmarks.whole_networks layered_200 layered_1000 --seeds 40 --seconds 1 --out $out
@@ -119,7 +118,7 @@ def write(path: Path, rows: Rows) -> None:
 def compare(on: Subject, name: str, seconds: Sequence[float]) -> list[Row]:
     """Run greedy, LIOS and IOS on a graph.
 
-    IOS runs with its defaults, without beams, and with each time budget in `seconds`.
+    IOS runs with its defaults, without beam search, and with each time budget in `seconds`.
 
     Parameters
     ----------
@@ -191,8 +190,8 @@ def summary(rows: Rows) -> int:
         print(
             f"{contestant}: {len(ratios)} graphs, {mean:.3f} of greedy, worst {worst:.3f}, {where}"
         )
-        # Makespans of IOS without beams may be longer than greedy's. So may those of LIOS, whose
-        # schedules have streams and not stages.
+        # Only IOS with beam search must not be slower than greedy. IOS without it may be, and so
+        # may LIOS, whose schedules have streams and not stages.
         if contestant != "lios" and not contestant.endswith("cut by start"):
             above += worst > 1 + _ROUNDING
     if above:

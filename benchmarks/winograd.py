@@ -7,9 +7,10 @@ kernel takes part twice, and the ratio of its two times is the noise. The errors
 differences from sums in double precision, relative to the largest result, for normally distributed
 numbers.
 
-The limits in `compiler/winograd_choice.py` come from this table: `_FASTER`, `_FEWEST_CHANNELS`,
-`_FEWEST_FLOPS`. Here the weights are in the caches, which favours Winograd's kernel for large
-weights; `_BYTES_PER_US` corrects for that.
+The limits `_FASTER`, `_FEWEST_CHANNELS` and `_FEWEST_FLOPS` in `compiler/winograd_choice.py` were
+chosen from the table that this program prints. In this program the weights stay in the caches,
+which favours Winograd's kernel if weights are large. `_BYTES_PER_US` in the same file corrects for
+that.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SIZES = [
     (8, 8, 112), (16, 16, 112), (32, 32, 80), (64, 64, 56), (128, 128, 28), (256, 256, 14),
     (512, 512, 7), (320, 320, 32), (64, 16, 160), (16, 64, 40),
 ]  # fmt: skip
-"""Channels of the data, channels of the result, height and width."""
+"""The measured sizes: channels of the data, channels of the result, height and width."""
 
 
 def main() -> None:

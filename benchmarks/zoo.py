@@ -75,7 +75,7 @@ class Row:
     median_us: median microseconds of each contestant.
     ratios: our time over the time of each contestant.
     intervals: 95% confidence interval of each ratio; empty if there was one round.
-    noise: ratio of two measurements of onnxruntime.
+    noise: ratio of the times of two measurements of onnxruntime.
     settings: settings of each contestant that has any, such as its number of threads.
     errors: relative error of each contestant's outputs, computed like `error`.
     bf16_ratios: our time in bf16 over the time of each contestant.
@@ -150,7 +150,7 @@ def main() -> int:
     print(table(rows))
     print(means([ratios_of_schedules(row) for row in rows]))
     if arguments.bf16:
-        print(f"\n{BF16}: its time over each other's\n")
+        print(f"\nTime of {BF16} over the time of each other contestant\n")
         print(columns(rows, lambda row: row.bf16_ratios, "{:.2f}"))
         print(means([row.bf16_ratios for row in rows]))
         print("\nerrors to onnxruntime's float32\n")
@@ -159,7 +159,7 @@ def main() -> int:
         chart(rows, arguments.chart)
     wrong = [row.network for row in rows if is_wrong(row.errors)]
     if wrong:
-        print(f"WRONG, far from what others compute: {', '.join(wrong)}", file=sys.stderr)
+        print(f"WRONG outputs, unlike other runtimes': {', '.join(wrong)}", file=sys.stderr)
     return 1 if wrong else 0
 
 
@@ -267,7 +267,8 @@ def means(ratios: Sequence[Mapping[str, float]]) -> str:
 def ratios_of_schedules(row: Row) -> dict[str, float]:
     """The ratios of a network, without the ratio to sequential execution if it has no schedule.
 
-    If our artifact runs sequentially, that ratio would compare a program with itself.
+    If our artifact runs sequentially, the ratio to sequential execution would compare a program
+    with itself.
     """
     return {name: v for name, v in row.ratios.items() if name != SEQUENTIAL or row.scheduled}
 

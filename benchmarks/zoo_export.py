@@ -229,9 +229,9 @@ NETWORKS: dict[str, Maker] = {
         WideAndDeep, lambda b: (torch.randn(b, 64), torch.randint(0, 500, (b, 20))),
     ),
     "my_unet": own(UNet, lambda b: (torch.randn(b, 3, 128, 128),)),
-    # The networks from here on have parts that can run side by side, or operators that the networks
-    # above do not have: gathers and scatters, scans, caches, convolutions over time and over
-    # videos.
+    # The networks from here on have branches that can run side by side, or operators that the
+    # networks above do not have: gathers and scatters, scans, caches, convolutions over time and
+    # over videos.
     "tv_r3d_18": torchvision_net("r3d_18", lambda b: (torch.randn(b, 3, 8, 80, 80),)),
     # NASNet-A with the widths of NASNetMobile (1056 features), and six cells for each size.
     "timm_nasnet_mobile": keeping_variance(

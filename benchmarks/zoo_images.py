@@ -25,7 +25,7 @@ class ResidualU(nn.Module):
     Parameters
     ----------
     levels: number of sizes of images, including the input's. Each is half of the one before.
-    flat: whether all levels have the input's size. Their convolutions are then dilated.
+    flat: whether all levels have the input's size. If so, their convolutions are dilated.
     """
 
     def __init__(self, levels: int, before: int, inner: int, after: int, *, flat: bool) -> None:
@@ -98,7 +98,7 @@ def conv_silu(before: int, after: int, size: int = 1, stride: int = 1) -> nn.Seq
 
 
 class _Split(nn.Module):
-    """YOLOv8's block: half of the channels pass through pairs of convolutions, and all are kept."""
+    """YOLOv8's block: half of the channels pass pairs of convolutions; all results are joined."""
 
     def __init__(self, before: int, after: int, pairs: int, *, add: bool) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Networks for `benchmarks.zoo_export` that no installed library of models has.
 
-The sizes are those of the papers that the classes name. A class that is smaller than in its paper
-says so.
+Each class names the paper that its network comes from, and has the sizes of this paper. If a class
+is smaller than in the paper, its docstring says so.
 """
 
 from __future__ import annotations

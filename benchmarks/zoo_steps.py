@@ -1,8 +1,8 @@
 """Steps of decoders that write one token, for `benchmarks.zoo_export`.
 
 A step takes a token and the keys and values of the tokens before it. Its outputs are the scores of
-the next token, and the keys and values with the token's own. The networks come from the package
-`transformers`.
+the next token, and the keys and values of all tokens, the new one included. The networks come from
+the package `transformers`.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class EncoderDecoderStep(nn.Module):
         from transformers import EncoderDecoderCache
 
         own, crossed = past[: len(past) // 2], past[len(past) // 2 :]
-        # The keys and values of the encoder's output are given, so the step does not read the
-        # output itself. It reads only the output's shape.
+        # The keys and values of the encoder's output are inputs. So the step reads only the shape
+        # of the encoder's output, and zeros can stand for its numbers.
         encoded = torch.zeros(token.shape[0], crossed[0].shape[2], self.network.config.d_model)
         found = self.network(
             decoder_input_ids=token, encoder_outputs=(encoded,),

@@ -31,7 +31,7 @@ def networks(report: dict[str, Any]) -> list[str]:
 
 
 def other_kinds(report: dict[str, Any]) -> list[str]:
-    """The section about kinds of networks that the section of `networks` does not cover."""
+    """The section about networks of other kinds than those in the section that `networks` makes."""
     return [
         "## Networks of other kinds\n\nThese networks were exported by `torch.onnx.export`, and "
         f"measured like the networks above, on {machine(report)}. They are single steps of "
@@ -140,16 +140,16 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
     ships = sum(report["ships"].values())
     noises = [row["noise"][RESTED] for row in rows]
     return [
-        f"## Where a schedule ships\n\nMeasured by `python -m benchmarks.shipped_schedules FOLDER` "
-        f"on {machine(report)}. There the artifacts of {ships} of {len(report['ships'])} networks "
-        f"run a schedule; the others run sequentially. {len(rows)} of the schedules "
-        "ran in this measurement. The *over sequential* columns have the time of the schedule over "
-        "the time of sequential execution of the same kernels, each in a process of its own, over "
-        f"{report['rounds']} rounds, with the 95% confidence interval. Each turn begins after half "
-        "a second of rest, or, *back to back*, at once. *Noise* is the ratio of two processes of "
-        "sequential execution with rests, and ranges from "
-        f"{interval((min(noises), max(noises)), 2)}. With rests, {_beyond(rows, RESTED)}. Back to "
-        f"back, {_beyond(rows, BACK_TO_BACK)}.",
+        "## Where a schedule ships\n\nMeasured by `python -m benchmarks.shipped_schedules "
+        f"FOLDER` on {machine(report)}. There the artifacts of {ships} of {len(report['ships'])} "
+        f"networks run a schedule; the others run sequentially. {len(rows)} of the schedules ran "
+        "in this measurement. The *over sequential* columns have the time of the schedule over "
+        "the time of sequential execution of the same kernels, each in a process of its own, "
+        f"over {report['rounds']} rounds, with the 95% confidence interval. Each turn begins "
+        "after half a second of rest. In the columns *back to back* it begins at once. *Noise* "
+        "is the ratio of two processes of sequential execution with rests, and ranges from "
+        f"{interval((min(noises), max(noises)), 2)}. With rests, {_beyond(rows, RESTED)}. Back "
+        f"to back, {_beyond(rows, BACK_TO_BACK)}.",
         table(
             ["", "kind", "ms", "over sequential", "interval", "noise", "back to back", "interval"],
             cells,
@@ -228,7 +228,7 @@ def in_bf16(report: dict[str, Any]) -> list[str]:
 
 
 def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The section about compile time, cold and warm, in seconds: now, and before it was shortened.
+    """The section about seconds to compile: now, and before compiling was made faster.
 
     The last column is the share of operators for which two cold compilations chose the same kernel.
     """
@@ -295,7 +295,7 @@ def two_cores(report: dict[str, Any]) -> list[str]:
 
 
 def all_cores(report: dict[str, Any]) -> list[str]:
-    """The section about `ios-both`, with divided operators and with whole operators."""
+    """The section about `ios-both`, with large operators divided over the cores and undivided."""
     everything, whole, in_turn = "all cores", "one core", "sequential"
     ran = [row for row in report["rows"] if row["refused"] is None]
     rows = [
@@ -319,31 +319,33 @@ def all_cores(report: dict[str, Any]) -> list[str]:
     faster = sum(row["intervals"][whole][1] < 1 for row in ran)
     slower = sum(row["intervals"][whole][0] > 1 for row in ran)
     return [
-        "## All cores for each operator\n\nMeasured by `python -m benchmarks.all_cores FOLDER` on "
-        f"{machine(report)}. Other programs took {report['machine']['busy']:.0%} of the processor "
-        "time when the measurement began. On a busy machine, prices (sums of latencies) are more "
-        "reliable than times and checks, and the checks find a gain less often. `ios-both` now "
-        "divides each large operator over all cores, merged operators too. *Before* this change, "
-        "schedulers that merge operators did not divide them, so an operator that ran alone in a "
-        "plan with several streams used one core.\n\nThe columns *price* have the makespan of "
-        "`ios-both`, over its makespan before the change and over the makespan of sequential "
-        "execution. These makespans come from latencies of stages that were measured again "
-        "after the search. The columns *check* have the result of the speed check: the time of "
-        "the schedule over the time of sequential execution of the same operators. The artifact"
-        " runs the schedule if the ratio is **bold**. Otherwise it runs sequentially, before "
-        "with whole operators. The columns *time* have the undisturbed time of the artifact. "
-        "*Pairs* has this time over the time before, from runs of the same rounds, with the 90%"
-        " interval. *Noise* is the ratio of sequential execution "
-        f"to itself.\n\nOf {len(ran)} artifacts, {before} ran a schedule of `ios-both` before the "
-        f"change, and {now} after it. By pairs, the artifact is faster than before, beyond the "
-        f"interval, on {faster} networks, and slower on {slower}. The geometric mean of the ratios "
-        f"to before is {prices:.2f} by prices and {times:.2f} by undisturbed times. The schedules "
-        "of `auto`, the default, are the same as before: it merges nothing, and has always divided "
-        "operators.",
+        "## All cores for each operator\n\nMeasured by `python -m benchmarks.all_cores FOLDER` "
+        f"on {machine(report)}. Other programs took {report['machine']['busy']:.0%} of the "
+        "processor time when the measurement began. On a busy machine, sums of latencies are "
+        "more reliable than times and speed checks, and the checks find a gain less often. "
+        "`ios-both` now divides each large operator over all cores, merged operators too. "
+        "*Before* this change, schedulers that merge operators did not divide them, so an "
+        "operator that ran alone in a plan with several streams used one core.\n\nThe columns "
+        "*makespan* have the makespan of `ios-both`, over its makespan before the change and "
+        "over the makespan of sequential execution. A makespan is the sum of the latencies of "
+        "the stages, which were measured again after the search. The columns *check* have the "
+        "result of the speed check: the time of the schedule over the time of sequential "
+        "execution of the same operators. The artifact runs the schedule if the ratio is "
+        "**bold**. Otherwise it runs sequentially; before the change, it then had undivided "
+        "operators. The columns *time* have the time of the artifact in runs that no other "
+        "program disturbed. *Pairs* has the time of the artifact over its time before the "
+        "change, from runs of the same rounds, with the 90% interval. *Noise* is the ratio of "
+        f"sequential execution to itself.\n\nOf {len(ran)} artifacts, {before} ran a schedule of "
+        f"`ios-both` before the change, and {now} after it. By pairs, the artifact is faster "
+        f"than before, beyond the interval, on {faster} networks, and slower on {slower}. The "
+        f"geometric mean of the ratios to the results before the change is {prices:.2f} for "
+        f"makespans and {times:.2f} for undisturbed times. The schedules of `auto`, the default, "
+        "are the same as before: it merges nothing, and has always divided operators.",
         table(
             [
-                "", "merged", "price, over before", "price, over sequential", "check before",
-                "check", "time, over before", "time, over sequential", "pairs", "noise",
+                "", "merged", "makespan, over before", "makespan, over sequential",
+                "check before", "check", "time, over before", "time, over sequential",
+                "pairs", "noise",
             ],
             rows,
         ),

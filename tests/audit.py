@@ -1,6 +1,6 @@
 """`python -m tests.audit`: prints known vulnerabilities of the installed packages.
 
-If no advisory service answers, the program says so.
+The program says so if it cannot reach a service that lists known vulnerabilities.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the code blocks of README and docs, and has the model that they run."""
+"""Finds the code blocks of README and docs, and makes the model that these blocks run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def in_page(page: str, text: str) -> Iterator[Block]:
 def commands(block: Block) -> list[str]:
     """Return the command lines of `tvm-interop` in a block, without comments.
 
-    Continued lines are joined.
+    A command that continues on the next line is returned as one line.
     """
     joined = re.sub(r"\\\n\s*", "", block.text)
     lines = (line.strip().removeprefix("$ ").partition("  #")[0] for line in joined.splitlines())
@@ -70,7 +70,7 @@ def commands(block: Block) -> list[str]:
 
 
 def small_model(name: str) -> onnx.ModelProto:
-    """A model with an input of this name and the output `y`, the ReLU of twice the input."""
+    """A model with the input `name` and the output `y`, which is the ReLU of twice the input."""
     shape = [1, 3]
     graph = helper.make_graph(
         [helper.make_node("Add", [name, name], ["d"]), helper.make_node("Relu", ["d"], ["y"])],

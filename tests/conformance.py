@@ -1,8 +1,8 @@
 """A suite of tests that every kind of executor must pass.
 
 A class of tests derives from `InstanceSuite` and says how an instance of its device is made. The
-program is two chains on two streams. The chains change streams at every operator, so each operator
-waits for an operator on the other stream.
+tests run a program of two chains of operators on two streams. The chains change streams at every
+operator, so each operator waits for an operator on the other stream.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def crossing_plan(device: str) -> Plan:
 
 
 class InstanceSuite:
-    """The tests. A subclass has fixtures `instance` and `other`: two instances of the plan.
+    """The suite. A subclass has fixtures `instance` and `other`: two instances of the plan.
 
     Attributes
     ----------
     reads_in_place: whether the device reads the host's memory without a copy.
-    changes_weights: whether an instance can get weights of its own.
+    changes_weights: whether one instance can get other weights than the plan's other instances.
     """
 
     reads_in_place = False

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from tvm_interop.kernels.linker import Linker
 
 # NumPy multiplies matrices on one thread, also in the processes that tests start. Most of these
-# matrices are small, and on two cores the threads of two workers would wait for each other.
+# matrices are small. With several threads for each of pytest's two workers, threads would wait for
+# each other on two cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# The threads of PyTorch and xgboost sleep while they have no work.
+# Let the threads of PyTorch and xgboost sleep while they have no work.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
@@ -40,8 +41,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the test suite.
 
-    `--random-prices SEED` finds tests that depend on measured latencies (see `prices`). `--room
-    NAME` runs the unit tests of one room (see `rooms`).
+    `--random-prices SEED` finds tests that depend on measured latencies (see `tests/prices.py`).
+    `--room NAME` runs the unit tests of one room, a part of the package (see `tests/rooms.py`).
     """
     parser.addoption(
         "--random-prices",
@@ -57,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 LONG = ("test_tutorials.py",)
 """Files that take long, and so run first.
 
-If one ran last, the other worker would have to wait for it.
+If a long file ran last, one of pytest's workers would run it while the others are idle.
 """
 
 
@@ -106,7 +107,8 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
     patch = pytest.MonkeyPatch()
     path = tmp_path_factory.mktemp("latency") / "latency.db"
     patch.setenv("TVM_INTEROP_LATENCY_DB", str(path))
-    # Tests do not use kernels and schedules that earlier compilations kept.
+    # Switch off the store of compiled models, so that tests do not use kernels and schedules of
+    # earlier compilations.
     patch.setenv("TVM_INTEROP_KEPT", "")
 
 
@@ -127,8 +129,8 @@ def _quick_starts() -> Iterator[None]:
 def _object_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectFiles]:
     """Let the processes of one run share the kernels that several tests compile.
 
-    The kernels lie in the folder above the workers' own folders. An environment variable passes
-    this folder to tests that run in another process, such as the tests under the fake CUDA.
+    The kernels lie in the folder above the folders of pytest's workers. An environment variable
+    passes this folder to tests that run in another process, such as the tests under the fake CUDA.
     """
     base = tmp_path_factory.getbasetemp()
     own = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects"
@@ -165,7 +167,8 @@ _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_sche
 def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail a test if one of our schedule rules fails on a kernel.
 
-    The kernel is then built without the rule. It is correct but slow, so no other test notices.
+    If a rule fails, the kernel is built without the rule. Such a kernel is correct but slow, so no
+    other check notices the failure.
     """
     yield
     faults = [

@@ -20,7 +20,7 @@ class ContendedDevice(LatencyModel):
     Attributes
     ----------
     workloads: the work of each operator.
-    asked: the stages measured so far, each once.
+    asked: the stages that were measured so far, without repetitions.
     """
 
     def __init__(self, num_ops: int, seed: int = 0) -> None:

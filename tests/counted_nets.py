@@ -32,7 +32,7 @@ def suppression(
 
 
 def detector(boxes: int = 20, classes: int = 3) -> onnx.ModelProto:
-    """A detector's last operators: `rows` of the chosen boxes, and tensors gathered by them."""
+    """The last operators of a detector: `rows` lists chosen boxes; others gather their data."""
     net = Net()
     given, scores = net.input("boxes", [1, boxes, 4]), net.input("scores", [1, classes, boxes])
     suppression(net, given, scores)

@@ -29,7 +29,7 @@ from tests.code_blocks import ROOT, in_page
 PAGE = "docs/deploy.rst"
 HOME = "/home/user"
 LARGEST_FOLDER = 100e6
-"""The most bytes that the folder of a container may have."""
+"""The largest size of a container's folder, in bytes."""
 _AND_WAIT = """ &
 for attempt in $(seq 60); do
   sleep 1
@@ -38,7 +38,7 @@ for attempt in $(seq 60); do
 done
 cat said; exit 1
 """
-"""Follows the command that starts a server: waits until it is ready, and ends it."""
+"""Shell text after a command that starts a server: waits until the server is ready, and ends it."""
 _APP = """
 import numpy as np
 import tvm_interop
@@ -132,7 +132,7 @@ def in_container(root: Path, words: Sequence[str]) -> None:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run bubblewrap. End this program if that fails."""
+    """Run bubblewrap; end this program if the command in it fails."""
     isolated = ["bwrap", "--unshare-all", "--die-with-parent", "--clearenv"]
     done = subprocess.run(
         [*isolated, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -66,9 +66,9 @@ def streams_makespan_of(
 def fifo_makespan_of(
     graph: OpGraph, stages: GpuStages, latency: LatencyModel, order: Sequence[int]
 ) -> float:
-    """The makespan if the result of each operator is copied at most once to each GPU.
+    """The makespan if each operator's result is copied to a GPU at most once.
 
-    The copies on a link take turns.
+    Two copies on the same link between GPUs never run at the same time: they take turns.
 
     Parameters
     ----------
@@ -130,7 +130,8 @@ def shortest(graph: OpGraph, gpus: int, latency: LatencyModel, window: int = 1) 
         ]
         for stage in stages:
             us = latency.op(*stage) if len(stage) == 1 else latency.stage([(op,) for op in stage])
-            # Empty GPUs are all alike, so only one of them is tried.
+            # GPUs without operators are all alike, so only one of them is tried for the next
+            # operator.
             for gpu in range(min(gpus, used + 1)):
                 start = free[gpu]
                 for op in stage:

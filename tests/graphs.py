@@ -1,6 +1,6 @@
 """Makes random operator graphs for tests, and latencies for them.
 
-The same seed gives the same graph.
+The functions of this module return the same graph for the same seed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _ordered(u: int, v: int) -> tuple[int, int]:
 
 
 def divided(graph: OpGraph, rng: random.Random) -> tuple[OpGraph, list[list[int]]]:
-    """`graph` with some operators divided into two or three parts, and each operator's parts."""
+    """`graph` with some operators divided into two or three parts, and the parts by operator."""
     parts: list[list[int]] = []
     names: list[str] = []
     for op in range(graph.num_ops):

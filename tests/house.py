@@ -40,7 +40,7 @@ Lower them if the code allows it, but never raise them.
 
 @dataclass(frozen=True)
 class House:
-    """The figures of one state of the code.
+    """The figures (counts) of the code at one commit or in the working tree.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class House:
 
 
 def house_of(files: Mapping[str, str]) -> House:
-    """The figures of these files. `files` has the text of each Python and C++ file, by path."""
+    """The figures of the code in `files`, the text of each Python and C++ file, by path."""
     trees = {path: ast.parse(text) for path, text in files.items() if path.endswith(".py")}
     code_lines: dict[str, int] = {}
     for path, text in files.items():
@@ -121,7 +121,8 @@ def python_lines(text: str, tree: ast.Module) -> int:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """All statements. Expressions hold none, so it takes less time than to walk the whole tree."""
+    """All statements of a syntax tree. Expressions contain no statements, so they are skipped to
+    save time."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         for _, children in ast.iter_fields(waiting.pop()):
@@ -207,7 +208,7 @@ def files_at(commit: str) -> dict[str, str]:
 
 
 def report(house: House) -> str:
-    """The figures as text."""
+    """The figures of the code, as lines of text."""
     total = sum(house.code_lines.values())
     rooms = ", ".join(f"{folder} {lines:,}" for folder, lines in house.code_lines.items())
     name, width = house.widest

@@ -1,8 +1,9 @@
 """An oracle for programs of streams, which runs every interleaving of the operators.
 
-The oracle does not use happens-before. It simulates memory: a byte has two halves, and each half
-remembers its last write. An operator that is share 0 of 2 of a kernel writes the first halves of
-bytes, and share 1 of 2 writes the second halves. Any other operator writes both halves.
+The function `is_safe` is an oracle for tests of our checker, and does not use the checker's method,
+happens-before. It simulates memory: a byte has two halves, and each half remembers its last write.
+An operator that is share 0 of 2 of a kernel writes the first halves of bytes, and share 1 of 2
+writes the second halves. Any other operator writes both halves.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Oracle:
     def runs_all(
         self, ended: frozenset[str], running: frozenset[str], memory: dict[Half, object]
     ) -> bool:
-        """Whether nothing goes wrong from this state on, in any order."""
+        """Whether all reads find the right data from a state on, in every possible order."""
         state = (ended, running, frozenset(memory.items()))
         if state in self._seen:
             return True
@@ -69,8 +70,8 @@ def _halves(program: StreamProgram, access: Access) -> set[Half]:
 def _written(program: StreamProgram, op: StreamOperator) -> dict[Half, object]:
     """The data that an operator leaves in memory.
 
-    The order of its writes is unknown. So if it writes two tensors to one half of a byte, the half
-    holds the data of neither tensor.
+    The order of an operator's writes is unknown. So if it writes two tensors to one half of a byte,
+    the half holds the data of neither tensor.
     """
     left: dict[Half, object] = {}
     for access in op.writes:
@@ -88,7 +89,7 @@ def _collide(program: StreamProgram, a: StreamOperator, b: StreamOperator) -> bo
 
 
 def _finds(program: StreamProgram, access: Access, memory: dict[Half, object]) -> bool:
-    """Whether a read finds its tensor.
+    """Whether a read finds the data of its tensor in memory.
 
     A read without a tensor accepts any bytes. Memory that no operator has written yet holds the
     tensor that is read.

@@ -1,8 +1,9 @@
 """Counts code outside of the kinds' own files that compares kinds of operators.
 
-Code must ask a kind for everything that differs between kinds (`tvm_interop/program/kinds`). So a
-new kind needs a few new files, and no other file changes. Run `python -m tests.kind_comparisons`. A
-test checks the result (`tests/unit/test_kind_comparisons.py`).
+If behaviour differs between kinds of operators, code must not compare kinds, but ask the class of
+the kind (`tvm_interop/program/kinds`). So a new kind needs a few new files, and no other file
+changes. Run `python -m tests.kind_comparisons`. A test checks the result
+(`tests/unit/test_kind_comparisons.py`).
 
 In Python, a comparison is `==`, `!=`, `in` or `match` with the name of a kind, a table with the
 names of two or more kinds, or `isinstance` with the class of a kind. In C++ it is a line with the
@@ -29,9 +30,9 @@ OWN = (
     "tvm_interop/program/concat_in_place.py",
     "tvm_interop/program/parts_in_place.py",
 )
-"""The files of the kinds. The last two do the work for which `concat` and `part` exist."""
+"""The files of the kinds, which are not searched. The last two belong to `concat` and `part`."""
 OTHER_NAMES = ("tvm_interop/frontend/", "tvm_interop/models/", "tvm_interop/viz/")
-"""Folders in which the same words name operators of ONNX, or groups in drawings."""
+"""Folders that are not searched: words such as `conv2d` name other things than kinds there."""
 
 
 def kinds() -> frozenset[str]:
@@ -45,7 +46,7 @@ def class_of(name: str) -> str:
 
 
 def comparisons(names: frozenset[str]) -> dict[str, list[int]]:
-    """The lines that compare kinds with these names, by the path of the file."""
+    """The lines that compare the kinds called `names`, by the path of the file."""
     found = {}
     for path in sorted((*ROOT.glob("tvm_interop/**/*.py"), *ROOT.glob("runtime/**/*.*"))):
         file = path.relative_to(ROOT).as_posix()

@@ -24,7 +24,7 @@ _ACTIVATIONS = {
 
 
 def ended(op: LibraryOp, result: np.ndarray, more: list[np.ndarray]) -> np.ndarray:
-    """`result` after the bias, the sum and the activation. `more` has the bias and the addend."""
+    """`result` after the bias, the sum and the activation. `more` has bias and tensor to add."""
     more = list(more)
     if op.has_bias:
         axis = op.channel_axis
@@ -44,7 +44,7 @@ def activated(op: LibraryOp, result: np.ndarray) -> np.ndarray:
 
 
 def rounded(op: LibraryOp, total: np.ndarray, scale: np.ndarray, *more: np.ndarray) -> np.ndarray:
-    """The result of `op`, from `total`: its sums of products of integers, with channels last."""
+    """The result of `op` from `total`, its sums of products of integers, with channels last."""
     given = list(more)
     result = total * scale
     if op.has_bias:

@@ -64,7 +64,7 @@ def variants(op: LibraryOp) -> Iterator[tuple[str, LibraryOp]]:
 
 
 def laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """A plain array as it lies in memory in this layout."""
+    """A plain array, rearranged as it lies in memory in the given layout."""
     if layout == "plain":
         return np.ascontiguousarray(array)
     n, used, height, width = array.shape
@@ -76,7 +76,7 @@ def laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def plain(array: np.ndarray, shape: tuple[int, ...], layout: Layout) -> np.ndarray:
-    """The plain array of this shape, from an array as it lies in memory in this layout."""
+    """The opposite of `laid_out`: the plain array of `shape`, from an array in the layout."""
     if layout == "plain":
         return array.reshape(shape)
     n, used, height, width = shape

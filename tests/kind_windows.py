@@ -17,7 +17,8 @@ def sliding(
     padding: tuple[int, int, int, int] = (0, 0, 0, 0),
     dilation: int = 1,
 ) -> tuple[dict[str, Any], tuple[int, int]]:
-    """The fields that describe this window over images of size `data`, and the result's size."""
+    """The fields of an operator's description for a window over images of size `data`, and the size
+    of the result."""
     made = tuple(
         (data[a] + padding[a] + padding[2 + a] - (window[a] - 1) * dilation - 1) // stride + 1
         for a in (0, 1)
@@ -32,7 +33,7 @@ def sliding(
 
 
 def integer_pools(kind: str, **fields: Any) -> dict[str, LibraryOp]:
-    """Poolings of integers, by name. `fields` holds further fields of their descriptions."""
+    """Descriptions of poolings of integers, by name. All of them have the fields `fields` too."""
 
     def pool(
         data: tuple[int, int, int, int], window: tuple[int, int], dtype: str, **slides: Any

@@ -18,7 +18,7 @@ from tvm_interop.lowering.masked_positions import Masks, masked_positions
 
 WIDTH = 6
 GIVEN, LENGTH = 4, 7
-"""The number of positions that the tests give, and the length of the padded sequence."""
+"""The number of positions in the tests' inputs, and the length of the sequence after padding."""
 LOWEST = float(np.finfo(np.float32).min)
 Build = Callable[["Masked"], str]
 """Adds operators to a net, and returns the name of its output."""
@@ -54,7 +54,7 @@ class Masked(Net):
         return self.do("Range", *ends)
 
     def columns(self, x: str) -> str:
-        """`x`, multiplied by the mask, which gets one more axis at its end."""
+        """`x` times the mask. The mask gets one more axis at its end, to fit the shape of `x`."""
         return self.do("Mul", x, self.do("Unsqueeze", self.float_mask(), self.ints(2)))
 
     def biased(self) -> str:
@@ -68,12 +68,12 @@ class Masked(Net):
         return self.do("MatMul", x, turned)
 
     def left_out(self, lowest: float = LOWEST, mask: str = "mask", axis: int = 1) -> str:
-        """The summand of attention scores: 0 where the mask is 1, and `lowest` where it is 0."""
+        """What is added to attention scores: 0 where the mask is 1, and `lowest` where it is 0."""
         wide = self.do("Unsqueeze", self.float_mask(mask), self.ints(axis))
         return self.do("Mul", self.do("Sub", self.number(1), wide), self.number(lowest))
 
     def later(self) -> str:
-        """The summand of attention scores for a causal mask."""
+        """What is added to attention scores for a causal mask."""
         at = self.positions()
         rows = self.do("Unsqueeze", at, self.ints(1))
         is_later = self.do("Less", rows, self.do("Unsqueeze", at, self.ints(0)))

@@ -39,7 +39,7 @@ class Eager(LatencyTable):
 def by_hand(made: Compilation, names: Sequence[str]) -> Schedule:
     """A schedule with one operator in each stage.
 
-    The named operators form one merged stage, at the place of the last named operator.
+    The operators in `names` form one merged stage, at the place of the last of them.
     """
     ids = [made.graph.names.index(name) for name in names]
     stages = []
@@ -63,7 +63,7 @@ def two_convs() -> onnx.ModelProto:
 def fire() -> onnx.ModelProto:
     """Two convolutions whose results a concat joins. So the merged result is not cut into parts.
 
-    The model has the shapes of `two_convs`, so that both models can share compiled kernels.
+    The shapes are those of the model `two_convs`, so that both models can share compiled kernels.
     """
     net = Net()
     x = net.input("x", [1, 4, 8, 8])

@@ -73,7 +73,7 @@ def library_path() -> Path:
 
 @functools.cache
 def library() -> Any:
-    """The library's functions, with the types that ctypes must know."""
+    """The library's functions, with the types of arguments and results that ctypes must know."""
     loaded = ctypes.CDLL(str(library_path()))
     declare(loaded)
     return loaded
@@ -135,7 +135,7 @@ class NativeModel:
         return found
 
     def run(self, *inputs: np.ndarray, outputs: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
-        """Run on these arrays. If no memory for the outputs is given, they go into new memory."""
+        """Run on the arrays `inputs`. If no memory for the outputs is given, new memory is used."""
         for (name, dtype, shape), array in zip(self.infos("input"), inputs, strict=True):
             assert (array.dtype, array.shape) == (dtype, shape), name
         made = list(outputs) or [
@@ -149,7 +149,7 @@ class NativeModel:
     ) -> None:
         """Run on arrays that have `rows` rows.
 
-        None in place of an array stands for the instance's own buffer.
+        If an entry is None instead of an array, the instance's own buffer is used.
         """
         given = _addresses(inputs), _addresses(outputs)
         check(library().tvi_run_rows(self.instance, rows, *given))
@@ -157,12 +157,12 @@ class NativeModel:
     def run_sizes(
         self, sizes: Sequence[int], *inputs: np.ndarray | None, outputs: Sequence[np.ndarray | None]
     ) -> None:
-        """Run on arrays with a number of rows for each range, as `run_rows` does."""
+        """Run as `run_rows` does, with a number of rows for each open dimension (range)."""
         given = _addresses(inputs), _addresses(outputs)
         check(library().tvi_run_sizes(self.instance, _numbers(sizes), len(sizes), *given))
 
     def find_sizes(self, *sizes: int) -> int:
-        """Return the index of the compiled shape for these numbers of rows, one for each range."""
+        """Return the index of the compiled shape for given numbers of rows, one for each range."""
         shape = ctypes.c_size_t()
         check(
             library().tvi_model_find_sizes(
@@ -178,7 +178,7 @@ class NativeModel:
         return shape.value
 
     def run_counts(self, shape: int, struct_size: int = ctypes.sizeof(RunCounts)) -> RunCounts:
-        """The number of runs at a shape, and of their rows, summed over all instances."""
+        """The number of runs at one compiled shape, and of their rows, over all instances."""
         counts = RunCounts(struct_size)
         check(library().tvi_model_run_counts(self.model, shape, ctypes.byref(counts)))
         return counts
@@ -202,7 +202,7 @@ class NativeModel:
         return [view.copy() for view in views]
 
     def profile(self) -> list[OperatorTime]:
-        """When each operator ran."""
+        """The start and the end of each operator in a profiled run."""
         count = ctypes.c_size_t()
         check(library().tvi_profile(self.instance, None, None, None, 0, ctypes.byref(count)))
         times = (OperatorTime * count.value)()

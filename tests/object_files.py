@@ -27,9 +27,10 @@ class ObjectFiles:
     share one folder. The first process that asks for a kernel compiles it.
 
     Kernels for CPUs are equal if their structure, their target and their pass context are equal.
-    Each kernel is compiled by itself and under a name of its structure, so that models share single
-    kernels, whatever their names there. Kernels for GPUs are equal if their CUDA source and their
-    architectures are equal. Libraries are equal if their object files and their linker are equal.
+    Each kernel is compiled by itself, under a name that is made from its structure. So models share
+    a kernel even if they give it different names. Kernels for GPUs are equal if their CUDA source
+    and their architectures are equal. Libraries are equal if their object files and their linker
+    are equal.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,7 +60,7 @@ class ObjectFiles:
         shutil.copyfile(self._kept(_key_of(hashes, target), write), path)
 
     def _join(self, kernels: Any, hashes: dict[str, str], target: Any, path: Path) -> None:
-        """Join the object files of single kernels, each with the kernel's name in this module."""
+        """Join object files of single kernels; each kernel gets its name in this module back."""
         parts = []
         for variable, function in kernels.functions_items():
             name = variable.name_hint
@@ -97,7 +98,7 @@ class ObjectFiles:
         return kept.read_bytes()
 
     def _kept(self, key: str, write: Callable[[Path], object], suffix: str = ".o") -> Path:
-        """The file of `key`. If it does not exist, `write` writes a file with this suffix."""
+        """The kept file for `key`. If it is missing, `write` makes it, with the given suffix."""
         kept = self._folder / hashlib.sha256(key.encode()).hexdigest()
         if not kept.exists():
             self._folder.mkdir(exist_ok=True)
@@ -115,7 +116,7 @@ def _key_of(hashes: dict[str, str], target: Any) -> str:
 
 
 def _shared_name(its_hash: str) -> str:
-    """The name under which a kernel with this hash is compiled."""
+    """The name under which a kernel is compiled, made from the hash of its structure."""
     return f"kernel_{its_hash}"
 
 

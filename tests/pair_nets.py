@@ -16,12 +16,12 @@ from tvm_interop.compiler.range_proofs import check_rows
 from tvm_interop.compiler.row_ranges import Ranges, row_range
 
 GIVEN, FILLED = (2, 4), (3, 7)
-"""The numbers of rows and positions that the tests give, and the numbers after padding."""
+"""The numbers of rows and positions in the tests' inputs, and these numbers after padding."""
 RANGES: Ranges = {"batch": (1, FILLED[0]), "seq": (1, FILLED[1])}
 
 
 def pair_model(build: Build, **inputs: Sequence[int | str]) -> onnx.ModelProto:
-    """A model with the inputs `x` and `mask` and more float inputs of these shapes."""
+    """A model with the inputs `x` and `mask`, and one more float input for each given shape."""
     net = Masked(batch="batch")
     for name, shape in inputs.items():
         net.input(name, shape)
@@ -39,9 +39,9 @@ def shared_mask_model(build: Build) -> onnx.ModelProto:
 
 
 def proven(model: onnx.ModelProto, ranges: Ranges = RANGES, most_sizes: int = 4) -> RowSizes:
-    """The facts that are proven about a model for two ranges of sizes.
+    """The facts about padding that are proven for a model with two ranges of sizes.
 
-    Raises InputError if there is no proof.
+    Raises InputError if it cannot be proven that padding keeps the results.
     """
     return check_rows(model, row_range(model, ranges, most_sizes))[0]
 
@@ -97,8 +97,8 @@ def is_true(model: onnx.ModelProto, rows: RowSizes, first: int | None = None) ->
 
     Parameters
     ----------
-    first: the value that the first number of each row of integers must have, or
-        None for any value. If a mask must begin with 1, it is always 1.
+    first: the value that the first number of each row of integers must have, or None for any value.
+        If a mask must begin with 1, this value is 1.
     """
     feed = feed_of(model, GIVEN, 5)
     if "first" in rows.where_one.values():

@@ -13,7 +13,7 @@ from tvm import te, tirx
 FAULTS: dict[str, Callable[[Any], list[tuple[Any, Any]]]] = {}
 """Functions that find the possible places of each fault in a kernel, by the fault's name.
 
-A place is a node of the kernel, with the node that would replace it.
+A place for a fault is a node of the kernel's code, with the node that would replace it.
 """
 
 
@@ -31,7 +31,7 @@ def with_fault(kernel: tirx.PrimFunc, fault: str, rng: np.random.Generator) -> t
 
 
 def _fault(kind: type) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Register a fault that replaces nodes of this type.
+    """Register a function as a fault that replaces nodes of the class `kind`.
 
     The registered function returns None to keep a node.
     """

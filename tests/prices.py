@@ -1,7 +1,7 @@
 """Replaces measured latencies. A test can give latencies, and random latencies find bad tests.
 
 The choices of a compiler depend on its measurements, and so on other programs on the machine. A
-test must hold for each of these choices, or give the latencies that it needs. With `pytest
+test must pass with each of these choices, or set the latencies that it needs. With `pytest
 --random-prices SEED` nothing is timed. Every stage and every schedule runs, and then gets a random
 time. A test that fails with random times could also fail with measured times.
 """
@@ -55,11 +55,11 @@ def random_clock(seed: int, run: Callable[[Any], None]) -> Callable[..., list[li
 
 
 START_US = 5.0
-"""The time to start a run on the device with given latencies, in microseconds."""
+"""Microseconds to start a run on the device that `GivenTimer` stands for."""
 
 
 class GivenTimer:
-    """A timer of a device whose stages take given times.
+    """A timer for a device on which stages take the times that a test gives.
 
     In all other respects it is like `CpuStageTimer`.
     """
@@ -130,7 +130,7 @@ def usual(seed: int) -> OpUs:
 def give_prices(patch: pytest.MonkeyPatch, op_us: OpUs = by_bytes) -> None:
     """Give operators these latencies in all compilations for a CPU.
 
-    Nothing is measured. So kernels that are not chosen are not even compiled.
+    Nothing is measured, so only kernels that are chosen by the given latencies are compiled.
     """
 
     def stage_timer(self: Any, program: Program, streams: int, threads: int) -> GivenTimer:

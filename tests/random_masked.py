@@ -1,6 +1,7 @@
 """Random graphs on a sequence with a mask.
 
-In some of these graphs, padded positions change the results at other positions.
+In some of the random graphs, padded positions wrongly change the results at other positions. Tests
+must find these graphs.
 """
 
 from __future__ import annotations
@@ -119,14 +120,14 @@ def _normalise(net: Masked, x: str, rng: np.random.Generator) -> str:
 
 
 def _product(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Linear attention: a product over all positions, in which one factor is masked or none is."""
+    """Linear attention: a product over all positions. Either one factor is masked, or none."""
     side = net.columns(x) if rng.integers(3) else x
     kept = net.do("MatMul", net.do("Transpose", x, perm=[0, 2, 1]), side)
     return net.do("MatMul", x, net.do("Mul", kept, net.number(0.1)))
 
 
 def _running(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Reads a neighbour, or multiplies positions by positions."""
+    """Adds to each position its neighbour, or squares all numbers."""
     if rng.integers(2):
         return net.do("Mul", x, x)
     shifted = net.do("Concat", net.do("Slice", x, net.ints(1), net.ints(99), net.ints(1)),
@@ -139,7 +140,7 @@ def _sizes(net: Masked) -> list[str]:
 
 
 def _merged(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Merges rows and positions into one axis and divides it again, rightly or wrongly."""
+    """Merges rows and positions into one axis and splits it again, sometimes in the wrong order."""
     batch, length = _sizes(net)
     flat = net.do("Reshape", x, net.ints(-1, WIDTH))
     made = net.do("Tanh", net.do("MatMul", flat, net.weight(WIDTH, WIDTH)))
@@ -173,8 +174,8 @@ def _across_rows(net: Masked, x: str, rng: np.random.Generator) -> str:
 
 
 def _by_sizes(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Divides by a number that is computed from both sizes. The number is 1, or changes with the
-    sizes."""
+    """Divides by a number that is computed from the numbers of rows and positions. It is 1, or
+    changes with these sizes."""
     batch, length = _sizes(net)
     both = net.do("Mul", batch, length)
     least = [batch, length, both, net.do("Min", batch, length)][int(rng.integers(4))]

@@ -1,6 +1,6 @@
 """Lists the room of the package that each file of `tests/unit` tests, for `make test ROOM=plan`.
 
-A file that is not listed runs with every room.
+A test file that is not listed here runs for every room.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
 
 
 def runs_with(room: str, stem: str) -> bool:
-    """Whether a file of `tests/unit`, such as `test_plan`, runs when one room is tested.
+    """Whether a file of `tests/unit`, such as `test_plan`, runs when only one room is tested.
 
     Examples
     --------

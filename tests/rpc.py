@@ -83,13 +83,13 @@ class Farm:
                 time.sleep(0.1)
 
     def wait_for(self, count: int, key: str = KEY) -> None:
-        """Wait until `count` servers with this key are free."""
+        """Wait until `count` servers with the key `key` are free."""
         from tvm import rpc
 
         tracker = rpc.connect_tracker(self.address.host, self.address.port)
         end = time.monotonic() + WAIT_S
         while (queues := tracker.summary()["queue_info"]).get(key, {}).get("free", 0) != count:
-            assert time.monotonic() < end, f"{count} servers were waited for, there are {queues}"
+            assert time.monotonic() < end, f"{count} free servers were expected, not {queues}"
             time.sleep(0.2)
 
     def close(self) -> None:

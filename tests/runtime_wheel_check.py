@@ -2,7 +2,8 @@
 
     python tests/runtime_wheel_check.py FOLDER
 
-The folder holds what `wheel_check.py` left there: an artifact, an input and the output.
+The folder that the command line names holds what `wheel_check.py` left there: an artifact, an input
+and the output.
 """
 
 import importlib.metadata

@@ -22,7 +22,7 @@ from tvm_interop.serving.server.model import Model
 def perceptron(batch_sizes: tuple[int, ...] | None = (1, 2, 4)) -> tvm_interop.Artifact:
     """The model `y = softmax(relu(x A) B)`, with 12 numbers in x and 5 in y.
 
-    The model is compiled for several batch sizes, or for one.
+    The model is compiled for each of `batch_sizes`, or for one row if they are None.
     """
     net = Net()
     x = net.input("x", ["n", 12] if batch_sizes else [1, 12])
@@ -52,7 +52,7 @@ def two_types() -> tvm_interop.Artifact:
 def heavy() -> tvm_interop.Artifact:
     """The model `y = x W W W W` of size 192 by 192.
 
-    A run takes some milliseconds and returns 150 kB.
+    A run of this model takes some milliseconds, and its output has 150 kB.
     """
     net = Net()
     y = net.input("x", [192, 192])

@@ -3,9 +3,9 @@
     python -m tests.server_faults [--malformed 10000] [--killed 1000]
 
 The clients send malformed requests over HTTP and gRPC, are killed while a request is served, read
-slowly, or open connections and leave them alone. The server must answer each with an error or end
-the connection. It must serve correctly in between and afterwards. At the end, its memory and
-descriptors must be as before.
+slowly, or open connections and leave them alone. The server must answer each wrong request with an
+error or end the connection. Correct requests in between and afterwards must get right answers. At
+the end, the server's memory and open file descriptors must be as before.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def malformed_http(draw: random.Random) -> bytes:
 
 
 def send(port: int, data: bytes, patience_s: float = 0.3) -> bytes:
-    """Send data, and return what comes back, until it is a whole answer or the server disconnects.
+    """Send data, and return what the server sends until its answer is complete or it disconnects.
 
     A server waits for the rest of an incomplete request. So this function closes its side of the
     connection after `patience_s` seconds, which tells the server that nothing more will come.
@@ -264,7 +264,7 @@ def check_serves(server: Process) -> None:
 def send_malformed(server: Process, count: int, seed: int = 0) -> dict[str, int]:
     """Send `count` requests with faults, half over each protocol.
 
-    Return how often each status came.
+    Return how many times each status was answered.
     """
     draw = random.Random(seed)
     statuses: dict[str, int] = {}
@@ -275,7 +275,7 @@ def send_malformed(server: Process, count: int, seed: int = 0) -> dict[str, int]
             else:
                 answer = send(server.http_port, malformed_http(draw))
                 status = answer[9:12].decode() if answer.startswith(b"HTTP/1.1 ") else "closed"
-            assert status[:1] != "5", f"request {i} was a defect of the server: {status}"
+            assert status[:1] != "5", f"request {i} showed a defect of the server: status {status}"
             assert status not in ("INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED", "UNAVAILABLE"), status
             statuses[status] = statuses.get(status, 0) + 1
     return dict(sorted(statuses.items()))

@@ -2,8 +2,9 @@
 
     python -m tests.server_fuzz [--seconds 1800] [--seed 0]
 
-For a sixth of the time the honest clients run alone. Then four more clients send mutated bytes,
-mutated messages, costly requests and halves of requests. All of this stays on 127.0.0.1.
+Honest clients send correct requests. For a sixth of the time they run alone. Then four more clients
+send mutated bytes, mutated messages, costly requests and halves of requests. Server and clients use
+the address 127.0.0.1 only.
 
 The exit code is 1 in these cases: an answer was wrong or shows a defect of the server; the 99th
 percentile of `/v2/health/live` was 100 ms or more; the server took over 128 MiB more than for the
@@ -40,15 +41,15 @@ _DEFECTS = frozenset({"500", "INTERNAL", "UNKNOWN"})
 _PAUSE_S = 0.02
 """The pause between the requests of one client, in seconds.
 
-This is a test of faults, not of load.
+The test looks for faults, so the server need not be under full load.
 """
 _LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _WORST_LIVE_S = 0.1
 _MOST_GROWTH = 128 * 2**20
 """The most bytes that the server may take beyond its memory while only honest clients run.
 
-The limit is not a share of that memory, because the memory of requests does not depend on the
-modules that the process has imported.
+The limit is a number of bytes and not a share of the server's memory. Most of that memory is for
+imported modules, and requests need the same memory whatever is imported.
 """
 
 
@@ -84,7 +85,7 @@ def _costly_http(ports: tuple[int, int], draw: random.Random) -> str:
 def _half_http(ports: tuple[int, int], draw: random.Random) -> str:
     """Send half of a request.
 
-    Some clients then disconnect, and some wait for the server to do so.
+    After the half request, some clients disconnect, and some wait until the server does.
     """
     data = faults.heavy_request()
     with socket.create_connection(("127.0.0.1", ports[0]), 10) as connection:
@@ -116,7 +117,7 @@ _ATTACKS: tuple[Callable[[tuple[int, int], random.Random], str], ...] = (
 
 
 def attack(ports: tuple[int, int], seed: int, end: Event, told: Any) -> None:
-    """Send wrong and costly requests until the end, and then tell how often each status came."""
+    """Send wrong and costly requests until the end; then tell the count of each status."""
     counts: Counter[str] = Counter()
 
     def client(number: int) -> None:

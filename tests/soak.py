@@ -37,11 +37,11 @@ from tvm_interop.models.catalog import build
 WORKERS = 3
 NETWORK = "squeezenet"
 GROWN_MIB = 40
-"""Memory may grow by this much, because it varies by up to 24 MiB from one moment to the next."""
+"""Memory may grow by so many MiB, because it varies by up to 24 MiB between two moments."""
 
 
 class Load:
-    """The state that the threads share, and their reports."""
+    """The state that the worker threads share, such as the modules, counts of work and failures."""
 
     def __init__(self, folder: Path) -> None:
         self.kernels = chain_kernels(folder)
@@ -58,7 +58,7 @@ class Load:
         self.failures: list[BaseException] = []
         self.ends = threading.Event()
         self.gates = [threading.Lock() for _ in range(WORKERS)]
-        """A worker holds its gate while it works."""
+        """A worker thread holds its lock of `gates` while it works."""
         self.modules: list[list[tvm_interop.GraphModule]] = [[] for _ in range(WORKERS)]
         """The modules of each worker."""
 
@@ -67,7 +67,7 @@ class Load:
         return tvm_interop.GraphModule(tvm_interop.load(self.artifact))
 
     def output(self, module: tvm_interop.GraphModule, feed: int) -> np.ndarray:
-        """The output of a run on this input."""
+        """The output of a run on the input `feeds[feed]`."""
         module.run(**self.feeds[feed])
         array: np.ndarray = module.get_output(0).numpy()
         return array
@@ -111,7 +111,7 @@ class Load:
     def fork(self, own: tvm_interop.GraphModule, at_rest: bool) -> None:
         """Fork a child that runs the main thread's module.
 
-        If the process is at rest, the child also loads its own module.
+        If no other thread of the process works, the child also loads a module of its own.
         """
 
         def child() -> None:
@@ -176,7 +176,7 @@ def soak(seconds: float) -> None:
 
 
 def _settled(load: Load) -> dict[str, int]:
-    """The resources in use, with two threads, after all workers have dropped their modules."""
+    """The resources in use when all workers have dropped their modules and runs use two threads."""
     tvm_interop.set_num_threads(2)
     for gate, modules in zip(load.gates, load.modules, strict=True):
         gate.acquire()

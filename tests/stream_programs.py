@@ -1,4 +1,4 @@
-"""Turns plans of waits and memory into programs of streams for the checker."""
+"""Checks waits and memory that a planner has chosen, with the checker of stream programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_sync(
     waits: Sequence[Sequence[int]],
     extra_edges: Iterable[tuple[int, int]] = (),
 ) -> None:
-    """Raise `PlanError` unless these waits order every dependency and every extra edge."""
+    """Raise `PlanError` unless `waits` order every dependency and every edge of `extra_edges`."""
     edges = [*graph.edges, *extra_edges]
     reads = [[Access(f"of {u}") for u, v in edges if v == op] for op in range(graph.num_ops)]
     writes = [[Access(f"of {op}")] for op in range(graph.num_ops)]
@@ -32,9 +32,9 @@ def check_memory(
 ) -> None:
     """Raise `PlanError` if a user of a buffer reads other data than its producers wrote.
 
-    Also raise `PlanError` if a buffer lies outside of the arena. Several producers of a buffer each
-    write a share of it. Users that no wait orders after the producers are left out here, because
-    `check_sync` finds this fault.
+    Also raise `PlanError` if a buffer lies outside of the arena. If a buffer has several producers,
+    each writes a share of it. Users that no wait orders after the producers are not checked here,
+    because `check_sync` reports them.
     """
     reads: list[list[Access]] = [[] for _ in range(graph.num_ops)]
     writes: list[list[Access]] = [[] for _ in range(graph.num_ops)]

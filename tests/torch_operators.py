@@ -2,7 +2,6 @@
 
 PyTorch's own tests describe its operators, with samples of inputs for each one. This module exports
 some of these samples, compiles the programs and compares the results:
-
     python -m tests.torch_operators                      # all operators; takes an hour
     python -m tests.torch_operators cumsum nn.functional.pad --samples 20
 
@@ -52,7 +51,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _taken_out(value: Any, tensors: list[torch.Tensor]) -> Callable[[Any], Any]:
-    """Move the tensors in `value` to `tensors`; return what puts other tensors in their places."""
+    """Move the tensors in `value` to `tensors`; return a function that puts other tensors back."""
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach().clone())
         number = len(tensors) - 1
@@ -87,14 +86,14 @@ def samples_of(operator: Any, dtype: torch.dtype, count: int) -> list[tuple[Any,
 def fault_of(module: torch.nn.Module, tensors: list[torch.Tensor]) -> str | None:
     """Compile and run a module; return how the results differ from PyTorch's, or None.
 
-    None is also the answer where PyTorch cannot export the module.
+    The result is also None if PyTorch cannot export the module.
     """
     wanted = module([each.clone() for each in tensors])
     if not wanted or any(each.is_complex() for each in wanted):
         return None
     try:
         program = torch.export.export(module, (tensors,))
-    except Exception:  # PyTorch has many errors for what it cannot export.
+    except Exception:  # PyTorch raises errors of many classes if it cannot export a module.
         return None
     try:
         session = tvm_interop.Session(tvm_interop.compile(program, time_budget=0))

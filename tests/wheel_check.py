@@ -2,7 +2,7 @@
 
     python tests/wheel_check.py FOLDER
 
-The artifact, an input and the output stay in the folder, for `runtime_wheel_check.py`.
+The artifact, an input and the output stay in the given folder, for `runtime_wheel_check.py`.
 """
 
 import ctypes
@@ -64,7 +64,7 @@ def by_runtime_library(path: Path, data: np.ndarray) -> np.ndarray:
 def main() -> None:
     """Compile, save, load and run a model.
 
-    Sequential and scheduled runs must give the same bits.
+    The function fails unless sequential and scheduled runs of the model give the same bits.
     """
     checkout = Path(__file__).resolve().parent.parent
     assert checkout not in Path(tvm_interop.__file__).resolve().parents, "not the installed package"
@@ -87,7 +87,7 @@ def main() -> None:
     results["without Python"] = by_runtime_library(out, data)
     np.savez(folder / "arrays.npz", x=data, y=results["ios"])
     page = to_page([record(module.artifact, "two branches", runs=1)], "here")
-    assert "left" in page  # The wheel contains the template of the page.
+    assert "left" in page  # The page is made from a template, which the wheel must contain.
     assert (Path(tvm_interop.__file__).parent / "py.typed").is_file()
     assert np.isfinite(results["ios"]).all()
     assert np.array_equal(results["ios"], results["sequential"])

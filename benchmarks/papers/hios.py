@@ -113,7 +113,7 @@ def _fitted() -> Parameters:
 
 
 def _conv(size: int, sheet: Sheet) -> Any:
-    """The convolution of section II on images of this size, as `paper_kernels` assumes it."""
+    """The convolution of section II on images of `size` x `size`, as `paper_kernels` assumes it."""
     found = _fitted()
     values = size * size * _CHANNELS
     flops = 2.0 * values * _CHANNELS * _KERNEL**2

@@ -37,7 +37,7 @@ LINKS = (Link(56.25e3, COPY_US), Link(56.25e3, 50.0), Link(20e3, 20.0))
 """Connections of the two GPUs: the data sheet's connection, one whose copies start slowly, and
 one with a low bandwidth."""
 RUNS = 36
-"""How often the authors' program measures each latency."""
+"""How many times the authors' program measures each latency."""
 
 
 class Profiled(LatencyOver):

@@ -20,7 +20,7 @@ TABLE_1 = {
 """For the largest block of each network: operators, width, bound of transitions, transitions and
 schedules."""
 _ROUNDED = 0.05
-"""The paper gives two digits, so its numbers may be off by a twentieth."""
+"""The paper rounds its numbers to two digits, so ours may differ from them by a twentieth."""
 TABLE_2 = {
     "inception_v3": (11, 119),
     "randwire": (3, 120),

@@ -29,7 +29,7 @@ _RATIO = 0.1
 
 @functools.cache
 def _at(sheet: str, batch: int) -> tuple[Subject, Found]:
-    """Inception-V3 on a device at a batch, and IOS-Both's schedule for it."""
+    """Inception-V3 on a device at a batch size, and IOS-Both's schedule for this case."""
     found = subject(NETWORK, sheet, batch)
     return found, searched(found, "ios-both")
 
@@ -39,7 +39,8 @@ def _times_by(
 ) -> Table:
     """A table of times.
 
-    Each row has the batch or GPU of the run, and each column the one of the schedule.
+    A row has the batch or the GPU of the run. A column has the batch or the GPU for which the
+    schedule was made.
     """
     return Table(
         f"Milliseconds, ours (the paper's), by the {what} that runs",

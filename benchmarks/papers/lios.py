@@ -35,7 +35,7 @@ TABLE_3 = {
     1: (1, 0), 5: (1, 3), 8: (1, 11), 2: (2, 3), 3: (3, 3), 6: (2, 8), 4: (3, 8), 7: (3, 13),
     9: (1, 23), 10: (1, 36),
 }  # fmt: skip
-"""For each operator its stream and its start."""
+"""The schedule that the paper gives for the running example: each operator's stream and start."""
 TABLE_4 = {
     "squeezenet": (50, 65),
     "inception_v3": (119, 153),

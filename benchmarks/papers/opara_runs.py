@@ -107,7 +107,8 @@ def most_at_once(found: BlockRun) -> int:
 def active_share(found: Subject, ran: BlockRun) -> float:
     """The share of time in which a multiprocessor has a block, as a mean over all multiprocessors.
     A kernel counts as busy on as many multiprocessors as it has blocks, from its start to its end.
-    So at the end of a kernel, when only its last blocks run, too many multiprocessors count.
+    So at the end of a kernel, when only its last blocks run, too many multiprocessors count as
+    busy.
     """
     events: list[tuple[float, int]] = []
     for op, _, start, end in ran.timeline:

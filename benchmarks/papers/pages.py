@@ -89,11 +89,11 @@ then says why. *Not to be had* means that something is missing here, such as a G
 
 _RANKED = """\
 A paper ranks schedulers, and so do the simulations whose numbers are stored here. The table counts
-the pairs of schedulers that a paper ranks, and how many of these pairs our numbers rank *alike* and
-*the other way*. A pair of ours is *equal* if it differs by less than 1%. Kendall's *tau* is
-the difference between the first two counts, over all pairs. It is 1 if all pairs are
-ranked alike, and 0 if as many are ranked the one way as the other. HIOS's Figures 7 to 11 appear
-twice, because [its page](hios.md) has two evaluators."""
+the pairs of schedulers that a paper ranks, and how many of these pairs our numbers
+rank *alike* and *the other way*. A pair of ours is *equal* if it differs by less than 1%. Kendall's
+*tau* is the difference between the first two counts, over all pairs. It is 1 if all pairs are
+ranked alike, and 0 if as many pairs are ranked alike as the other way. HIOS's Figures 7 to 11
+appear twice, because [its page](hios.md) has two evaluators."""
 
 
 def _overview(found: dict[str, Entries]) -> str:
@@ -182,7 +182,7 @@ def accepted(check: Check) -> str:
 
 
 def _rounded(limit: float) -> float:
-    """The bound that a limit was made from.
+    """The bound of a check, from the limit that `record.above` or `record.below` stored.
 
     The checks `above` and `below` store the next number above or below their bound, so that the
     bound itself is not accepted.

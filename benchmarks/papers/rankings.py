@@ -25,7 +25,7 @@ EQUAL = 0.01
 papers."""
 
 Pair = tuple[str, str]
-"""The better and the worse of two schedulers."""
+"""A pair of schedulers: first the better one, then the worse one."""
 
 
 def in_order(*tiers: Sequence[str]) -> tuple[Pair, ...]:
@@ -59,7 +59,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How many pairs of schedulers both sides rank.
+    """How many of the pairs that a paper ranks our numbers rank in the same way.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Agreement:
 
 _LIOS_OTHERS = ("greedy", "nimble", "sequential")
 _OPARA = in_order(["Opara"], ["Nimble", "CUDA Graph"])
-_HIOS = "HIOS-LP is faster than HIOS-MR, that than IOS, and IOS than sequential execution"
+_HIOS = "from fast to slow: HIOS-LP, HIOS-MR, IOS, sequential execution"
 
 
 def _hios(evaluator: str) -> tuple[Pair, ...]:
@@ -110,8 +110,8 @@ def _without_mr_and_ios(evaluator: str) -> tuple[Pair, ...]:
 RANKINGS = (
     Ranking(
         "lios", "Figure 7", "LIOS, Figure 7",
-        "section VI-A: IOS and LIOS are faster than the others; LIOS is a little faster than IOS "
-        "on NASNet-A, and IOS than LIOS on the other networks",
+        "section VI-A: IOS and LIOS are faster than all other schedulers; LIOS is a little "
+        "faster than IOS on NASNet-A, and a little slower on all other networks",
         in_order(["ios"], ["lios"], _LIOS_OTHERS),
         {"nasnet_a": in_order(["lios"], ["ios"], _LIOS_OTHERS)},
         more_is_better=True,
@@ -119,16 +119,16 @@ RANKINGS = (
     *(
         Ranking(
             "lios", "Figure 8", f"LIOS, Figure 8: {network}",
-            f"section VI-C, {network}: LIOS is faster than LIOS-Rand1, and that than the other "
-            "variants with random choices",
+            f"section VI-C, {network}: LIOS is faster than LIOS-Rand1, and LIOS-Rand1 is faster "
+            "than all other variants with random choices",
             in_order(["lios"], ["lios-rand1"], ["lios-rand2", "lios-rand"]),
         )
         for network in ("randwire", "inception_v3")
     ),
     Ranking(
         "lios", "Figure 8", "LIOS, Figure 8: squeezenet",
-        "section VI-C, squeezenet: LIOS is faster than LIOS-Rand2, and that than the other "
-        "variants with random choices",
+        "section VI-C, squeezenet: LIOS is faster than LIOS-Rand2, and LIOS-Rand2 is faster "
+        "than all other variants with random choices",
         in_order(["lios"], ["lios-rand2"], ["lios-rand1", "lios-rand"]),
     ),
     *(
@@ -137,8 +137,8 @@ RANKINGS = (
         for number in (7, 8, 9, 10)
     ),
     *(
-        # At the point 1.2 of the figure, HIOS-MR takes 0.99 times as long as IOS in the paper. So
-        # the two count as equal.
+        # At the point 1.2 of HIOS's Figure 11, HIOS-MR takes 0.99 times as long as IOS in the
+        # paper. So this pair counts as equal at that point.
         _of_hios_models(11, evaluator, at={"1.2": _without_mr_and_ios(evaluator)})
         for evaluator in ("exact", "clock")
     ),

@@ -74,7 +74,7 @@ def within(what: str, ours: float, least: float, most: float, paper: float | Non
 
 @dataclass(frozen=True)
 class Table:
-    """A table of our numbers beside the paper's; all cells are texts."""
+    """A table with our numbers beside the paper's; the cells are strings."""
 
     title: str
     head: Sequence[str]

@@ -64,7 +64,7 @@ _KNOWN: dict[tuple[str, str], Experiment] = {}
 def experiment(
     paper: str, name: str, title: str, *, seconds: float, slow: bool = False
 ) -> Callable[[Callable[[], Record]], Callable[[], Record]]:
-    """Register a function as one experiment.
+    """Register a function as the experiment that makes one table or figure.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def experiment(
 
 
 def experiments(paper: str) -> list[Experiment]:
-    """The experiments of a paper: its tables and figures by number, then the others by name."""
+    """The experiments of a paper: its tables and figures by number, then the rest by name."""
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         if module.name == paper or module.name.startswith(f"{paper}_"):

@@ -50,7 +50,7 @@ class Found:
 
     Attributes
     ----------
-    us: microseconds of all stages.
+    us: microseconds of all stages together.
     stages: for each stage its kind, `concurrent` or `merge`, and its groups of operators.
     priced: number of stages whose latency the search asked for.
     """
@@ -143,5 +143,5 @@ def made_us(network: Subject, scheduler: str, **options: Any) -> float:
 
 
 def choose_2(number: float) -> float:
-    """The number of pairs of `number` things; `number` need not be whole."""
+    """The number of pairs among `number` things; `number` may have a fraction."""
     return number * (number - 1) / 2

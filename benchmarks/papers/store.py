@@ -25,7 +25,8 @@ def run(found: Experiment, folder: Path = FOLDER) -> Record:
     record = found.run()
     seconds = time.perf_counter() - began
     stored = read(found.paper, folder)
-    # The file holds experiments of several runs, so it names the command that runs them all.
+    # The experiments in the file may come from several commands. So name the one command that runs
+    # all experiments of the paper.
     command = f"python -m benchmarks.papers {found.paper}"
     stored["machine"] = {**state.as_dict(), "command": command}
     stored.setdefault("experiments", {})[found.name] = {

@@ -42,7 +42,7 @@ def cell(name: str) -> Any:
 
 
 def seeds(prefix: str, count: int) -> list[Any]:
-    """The runs of one contestant."""
+    """The results of the runs of one contestant, one run for each seed."""
     return [cell(f"{prefix}-{seed}") for seed in range(count)]
 
 

@@ -32,7 +32,7 @@ struct Case {
     return head;
   }
 
-  // One number of the result, in double precision.
+  // One number of the expected result, computed in double precision.
   double Expected(int64_t row, int64_t column) const {
     const int64_t depth = sizes.depth, positions = sizes.positions;
     std::vector<double> scores(positions);
@@ -77,8 +77,8 @@ Case RandomCase(int64_t queries, int64_t positions, int64_t depth, int64_t width
   return made;
 }
 
-// Computes `pieces` parts of the rows, one after the other. Scratch memory begins with NaN, so that
-// a number that is read before it is written shows in the result.
+// Computes the rows in `pieces` parts, one after the other. Scratch memory is filled with NaN
+// first, so a number that is read before it is written makes the result NaN.
 template <typename Vector>
 std::vector<float> Result(Case made, int64_t pieces) {
   using C = Computes<Vector>;

@@ -26,7 +26,7 @@ namespace {
 
 using namespace tvm_interop;  // NOLINT: the artifact's numbers and helpers.
 
-// The functions of the library that the tests need.
+// Pointers to the functions of the opened library that the tests call.
 struct Interface {
   explicit Interface(void* library) {
     Find(library, "tvi_model_load", &load);
@@ -165,8 +165,9 @@ TEST_CASE(HelpersOutliveTheClosingOfTheLibrary) {
   void* const library = OpenLibrary();
   const Interface interface(library);
   interface.Check(interface.set_num_threads(3, 0));
-  // Another thread runs the model first. The thread that closes the library must not do so: if a
-  // thread has variables in a library, they keep the library in memory.
+  // Another thread runs the model, and not the thread that closes the library. A run gives its
+  // thread thread-local variables of the library, and a library stays in memory while a living
+  // thread has such variables.
   std::thread([&] { Loaded loaded(interface); }).join();
   CHECK(ThreadsNow() > 1);
   dlclose(library);
@@ -186,8 +187,8 @@ TEST_CASE(TheLibraryMayBeClosedWhileThreadsAreInside) {
       usleep(1000);
     }
   }
-  // Helpers may still run code of the library, and objects that were made earlier can still be used
-  // and freed.
+  // The closed library must stay in memory: helper threads may still run its code, and objects that
+  // it made earlier can still be used and freed.
   Loaded(interface).RunAndCheck(1);
   library = OpenLibrary();
   CHECK(Interface(library).run == interface.run);
@@ -219,7 +220,7 @@ TEST_CASE(SignalsGoToTheProgramsThreads) {
   for (int run = 0; run < 20; ++run) loaded.RunAndCheck(static_cast<float>(run));
   CHECK(ThreadsNow() > 1);
   // At first the handler must run on this thread alone. Then this thread blocks the signal and
-  // waits for it. No helper may receive the signal in its place.
+  // waits for it. No helper thread of the library may receive the signal instead.
   CountSignals(SIGTERM);
   expected.store(static_cast<pid_t>(syscall(SYS_gettid)));
   for (int i = 0; i < 20; ++i) {

@@ -102,8 +102,8 @@ class BriefNeighbour {
   std::thread neighbour_;
 };
 
-// Whether a thread still takes its core for its own after it has lost the core for microseconds.
-// Calls `afterwards` between the loss and the check.
+// Whether a thread that has lost its core for microseconds still treats the core as its own, and
+// not as shared. Calls `afterwards` between the loss and the check.
 bool KeepsACoreLostBriefly(const std::function<void()>& afterwards) {
   int own = 0, shared = 1 << 30;
   // Other programs may take the core at any time. So the test makes many tries, and compares the
@@ -140,10 +140,10 @@ TEST_CASE(TimeAsleepIsNotTimeWithoutTheCore) {
 }
 
 TEST_CASE(AThreadThatFoundNothingInARunStillLooksAfterIt) {
-  // A thread reads the clock at every 32nd look for work. If the time that it spent in the run
-  // counted, it would give up the first time it reads the clock after the run. But the time starts
-  // anew after the run. A look takes 10 to 60 ns, so this is enough for some hundred looks or more,
-  // even on slow machines.
+  // Outside of a run, a thread gives up when it has looked for work for a limited time. It reads
+  // the clock at every 32nd look. If the time in the run counted too, the thread would give up at
+  // the first reading after the run. The time must begin after the run, and is enough for hundreds
+  // of looks of 10 to 60 ns each.
   constexpr int kEnough = 100;
   int looks = 0;
   // Other programs may take the core at any time, so the test takes the best of many tries.
@@ -184,8 +184,8 @@ TEST_CASE(PinnedThreadsAreFreeAfterwards) {
   pool.SetNumThreads(1);
   pool.SetPinning(false);
   pool.SetNumThreads(4);
-  // A helper may run the operator `here`. The helper's mask then lacks the caller's core. So run
-  // the model until the caller itself runs this operator.
+  // If a helper runs the operator `here`, its affinity mask lacks the caller's core. So run the
+  // model until the caller itself runs this operator.
   do {
     executor.Run();
   } while (here.thread != std::this_thread::get_id());
@@ -218,9 +218,9 @@ TEST_CASE(AMaskThatCrossedTheUsersIsTakenBack) {
     affinity.KeepOff(all[0]);
     const std::vector<int> narrowed = CpusOf(0);
     CHECK(!Has(narrowed, all[0]));
-    // The user now confines all threads to the first core. The witness's mask changes before the
-    // mask of this thread. The call of `KeepOff` above may overwrite the mask that the user sets on
-    // this thread. So the next call must set the user's mask again.
+    // Stands for a user who confines all threads to the first core at this moment. The witness
+    // already has the user's mask. The user set it on this thread too, but the call of `KeepOff`
+    // above overwrote it. So the next call must set the user's mask again.
     tvm_interop::PinThread(witness, {all[0]});
     affinity.KeepOff(all[0]);
     CHECK(CpusOf(0) == std::vector<int>{all[0]});

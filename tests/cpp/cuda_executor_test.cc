@@ -192,8 +192,8 @@ TEST_CASE(CopiesBetweenGpus) {
   CHECK(got == sent);
 }
 
-// Alternatives for `FastestOf` to choose from. Each piece of an alternative's work takes the fake
-// GPU a microsecond.
+// Alternatives for `FastestOf` to choose from. An alternative launches as many kernels as its
+// length says, and each kernel takes the fake GPU a microsecond.
 class Alternatives {
  public:
   explicit Alternatives(std::vector<int> lengths_us)
@@ -221,7 +221,8 @@ class Alternatives {
   std::vector<int> lengths_us_;
 };
 
-// An alternative that is measured is launched twice, and eight times in its graph.
+// An alternative is first launched twice. Unless it is hopeless, it is measured in a CUDA graph,
+// which launches it eight times more.
 TEST_CASE(HopelessAlternativesAreLaunchedTwice) {
   Alternatives some({2000, 107, 2, 2, 109, 3});
   const tvm_interop::Fastest fastest = some.Choose();

@@ -41,7 +41,7 @@ int Launch(void** handle, Make make, const Value* args, int32_t count) {
   for (; n < count; ++n) {
     passed[n] = {kPointer, 0, {static_cast<const Tensor*>(args[n].pointer)->data}};
   }
-  // The number of elements, of blocks and of threads.
+  // The arguments of the kernel that are not tensors: numbers of elements, blocks and threads.
   const int64_t numbers[] = {first->shape[0], 1, 32};
   for (const int64_t number : numbers) {
     passed[n].type_index = kInteger;

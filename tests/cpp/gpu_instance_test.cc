@@ -373,7 +373,7 @@ TEST_CASE(FailuresOfTheGpuAreReported) {
   Switch<void()>("FakeCudaRepair")();
 }
 
-// The file may come from an untrusted source.
+// The file may come from an untrusted source, so each damage must give an error and no crash.
 TEST_CASE(CodeThatIsCutOffOrChangedIsRefused) {
   const std::string whole = SavedGpuCode();
   CHECK_EQ(ReadGpuCode(whole.data(), whole.size()).size(), size_t{1});

@@ -177,7 +177,8 @@ TEST_CASE(AGuestMayComeWhenAllIsOver) {
     RandomModel model(5, 5, ThreadPool::OfGuests({2, keeps}));
     for (int run = 0; run < 20; ++run) model.Check(run);
   }
-  // The number of guests never exceeds the limit, however many runs there are.
+  // Guests are threads of the program's pool that help runs. The pool must get no more tasks than
+  // the limit of guests allows, however many runs there are.
   CHECK_EQ(kept.size(), size_t{2});
   for (const Task& task : kept) task.call(task.argument);
 }

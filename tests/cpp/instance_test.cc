@@ -1,4 +1,4 @@
-// Models that run on kernels of `fake_kernels.cc`.
+// Runs models whose kernels are those of `fake_kernels.cc`.
 
 #include "runtime/model/instance.h"
 
@@ -47,7 +47,8 @@ TEST_CASE(AModelRuns) {
   for (int i = 0; i < 100; ++i) RunAndCheck(&instance, static_cast<float>(i));
 }
 
-// Whether a run on inputs at a multiple of 64 plus `shift` bytes reads them where they are.
+// Whether a run reads its inputs in place, without a copy, if they lie at multiples of 64 plus
+// `shift` bytes.
 bool ReadsInPlace(const std::shared_ptr<Model>& model, size_t shift) {
   Instance instance(model, 0);
   RunAndCheck(&instance, 5, shift);
@@ -176,8 +177,8 @@ TEST_CASE(TheMemoryBetweenOperatorsMayMove) {
 }
 
 TEST_CASE(AnInstanceKeepsItsMemoryUntilItsRunEnds) {
-  // The pool is asked for guests in the middle of a run. The test then takes a block of scratch
-  // memory, and looks whether the run writes there.
+  // In the middle of a run, our runtime asks the program's pool for threads (guests). At this
+  // moment the test takes a block of scratch memory. The run must not write into this block.
   bool is_running = false;
   ScratchNeed same(1, ScratchUser::kInstance);
   std::unique_ptr<ScratchLease> taken;

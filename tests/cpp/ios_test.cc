@@ -93,8 +93,8 @@ TEST_CASE(ABlockWithTooManyTransitionsIsCut) {
 TEST_CASE(TheLimitIsExact) {
   int tested = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {
-    // Some graphs have no edges. For such graphs, the lower bound from the graph's width is exact.
-    // The bound can save a search.
+    // Some of the graphs have no edges. For these, the lower bound of the number of transitions,
+    // which comes from the graph's width, is exact.
     const OpGraph graph = RandomGraph(2 + seed % 7, 0.1 * (seed % 4), seed);
     IosOptions options;
     options.limits.max_groups = static_cast<int>(seed % 5);
@@ -220,8 +220,8 @@ std::set<size_t> WantedByDefinition(const IosSearch& search, const std::vector<d
   return wanted;
 }
 
-// Prices arrive one after the other, and no price is below its bound. Each call of `WantedStages`
-// continues from the progress of the last call.
+// The prices of stages (their latencies) become known one after the other, and no price is below
+// the bound of its stage. Each call of `WantedStages` continues from the progress of the last call.
 TEST_CASE(WantsWhatTheDefinitionSaysWhileValuesRise) {
   int rounds = 0;
   for (unsigned seed = 0; seed < 100; ++seed) {
@@ -257,8 +257,8 @@ TEST_CASE(WantsWhatTheDefinitionSaysWhileValuesRise) {
   CHECK(rounds > 100);
 }
 
-// If a price is below its bound, all bounds are lowered. Then a stage that looked too slow may be
-// part of the best schedule.
+// If the price of a stage is below its bound, the bounds of all stages are lowered. After that, a
+// stage that looked too slow may be part of the best schedule.
 TEST_CASE(LoweredBoundsBringStagesBack) {
   int lowered = 0;
   for (unsigned seed = 0; seed < 100; ++seed) {
@@ -269,7 +269,7 @@ TEST_CASE(LoweredBoundsBringStagesBack) {
     StageBook book;
     IosPricing pricing(search, &book);
     pricing.SetBounds(op_us, {});
-    // Each stage of several operators takes at least half of its bound.
+    // Give each stage of several operators a price that is at least half of its bound.
     std::mt19937 random(seed);
     for (size_t i = 0; i < price_us.size(); ++i) {
       if (search.stages().Select({i}).ops.size() > 1) price_us[i] *= 0.5 * (1 + random() % 4);

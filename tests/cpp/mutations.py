@@ -1,8 +1,8 @@
-"""Plants faults in the thread pool and in scratch memory, one claim or memory order at a time.
+"""Plants faults in the thread pool and in scratch memory: each removes a check or a memory order.
 
-Each mutation replaces one piece of text in a file of `runtime/cpu`. The tests are built from the
-changed file, with forced preemption, under ThreadSanitizer. Each mutation must make them fail: a
-race is reported, a sum is wrong, or the program hangs.
+Each mutation (planted fault) replaces one text in a file of `runtime/cpu`. The tests are built from
+the changed file, with forced preemption, under ThreadSanitizer. Each mutation must make the tests
+fail: a race is reported, a sum is wrong, or the program hangs.
 
     python tests/cpp/mutations.py [--only NAME] [--build FOLDER]
 """
@@ -350,13 +350,13 @@ class Builder:
         self._tests = [self._compile(ROOT / source, source) for source in TESTS]
 
     def programs(self, mutation: Mutation | None) -> list[Path]:
-        """Build one program for each file of tests, with this fault, and return their paths."""
+        """Build a program for each file of tests, with the fault `mutation`; return the paths."""
         objects = dict(self._objects)
         if mutation is not None:
             source = f"runtime/cpu/{mutation.file}"
             text = (ROOT / source).read_text()
             if text.count(mutation.right) != 1:
-                sys.exit(f"`{mutation.name}`: {source} has no such text, or more than one")
+                sys.exit(f"`{mutation.name}`: {source} must have the text `right` exactly once")
             mutated = self._folder / f"mutated_{mutation.file}"
             mutated.write_text(text.replace(mutation.right, mutation.wrong))
             objects[source] = self._compile(mutated, f"mutated_{source}")
@@ -408,7 +408,7 @@ def main() -> None:
         builder = Builder(folder, ["-fsanitize=thread"])
         said = outcome(builder.programs(None))
         if said:
-            sys.exit(f"the tests fail as it is: {said}")
+            sys.exit(f"the tests fail without a mutation: {said}")
         missed = []
         for mutation in MUTATIONS:
             if arguments.only not in mutation.name:

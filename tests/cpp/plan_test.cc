@@ -195,20 +195,21 @@ TEST_CASE(StreamsThatDoNotWaitShareNothing) {
   std::vector<Buffer> buffers;
   for (int op = 0; op < 4; ++op) buffers.push_back({64, {op}, graph.successors(op)});
   CHECK_EQ(PlanMemory(graph, streams, Lists(4), buffers, 64).arena_bytes, 256);
-  // With a wait, the second stream runs after the first, so both can use the same 128 bytes.
+  // With one wait, the second stream starts after the first has ended, so both can use the same 128
+  // bytes.
   CHECK_EQ(PlanMemory(graph, streams, {{}, {}, {1}, {}}, buffers, 64).arena_bytes, 128);
 }
 
 TEST_CASE(ABufferIsFreeOnlyOnceAllItsProducersCouldHaveBegun) {
-  // Operators 0 and 1 each write a part of the buffer that 2 reads. Operators 3 and 4 each write a
-  // part of the buffer that 5 reads.
+  // Operators 0 and 1 each write a part of the first buffer, which operator 2 reads. Operators 3
+  // and 4 each write a part of the second buffer, which operator 5 reads.
   const OpGraph graph = MakeGraph(6, {{0, 2}, {1, 2}, {3, 5}, {4, 5}});
   const std::vector<Buffer> buffers = {{64, {0, 1}, {2}}, {64, {3, 4}, {5}}};
   const Lists streams = {{0, 2, 3, 5}, {1, 4}};
   const Lists parts_wait = {{}, {}, {1}, {}, {2}, {4}};
   CHECK_EQ(PlanMemory(graph, streams, parts_wait, buffers, 64).arena_bytes, 64);
-  // Here operator 4 does not wait for 2. So it may write its part of the second buffer while 2
-  // still reads the first buffer, and the buffers must not overlap.
+  // Here operator 4 does not wait for operator 2. So operator 4 may write its part of the second
+  // buffer while operator 2 still reads the first buffer, and the buffers must not overlap.
   const Lists one_part_waits = {{}, {}, {1}, {}, {}, {4}};
   CHECK_EQ(PlanMemory(graph, streams, one_part_waits, buffers, 64).arena_bytes, 128);
   CHECK(!KeepsApart(streams, one_part_waits, buffers, {0, 0}));

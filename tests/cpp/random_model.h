@@ -28,8 +28,8 @@ class SumKernel : public tvm_interop::Kernel {
  public:
   void Run() override {
     CHECK(!inside.exchange(true));
-    // The operands are read before the result is written. So if a wait is missing, the sum has
-    // values of the run before this run.
+    // If a wait is missing, an operand may still have the value of the run before. The sum is then
+    // wrong, because each run gives other values.
     long sum = add;
     for (const long* operand : operands) sum += *operand;
     *result = sum;

@@ -74,7 +74,7 @@ std::vector<float> Packed(const std::vector<float>& matrix, int64_t terms, int64
   return packed;
 }
 
-// Checks kernels with each of `computes`, and that all give the same bits.
+// Checks the results of each function in `computes`, and that all of them give the same bits.
 void Check(const Case& given, const std::vector<Compute>& computes) {
   const int64_t numbers = given.rows * given.columns;
   const std::vector<float> left = Random(given.rows * given.terms);
@@ -97,7 +97,7 @@ void Check(const Case& given, const std::vector<Compute>& computes) {
     product.clip_low = -0.5f;
     product.clip_high = 1.5f;
     const int64_t groups = (given.columns + kColumns - 1) / kColumns;
-    // Groups are independent of each other.
+    // The groups of columns are independent of each other, so they are computed in another order.
     compute(product, groups / 2, groups);
     compute(product, 0, groups / 2);
     results.push_back(result);

@@ -178,7 +178,7 @@ TEST_CASE(AnInstanceTakesTheSmallestBlockThatIsLargeEnough) {
     of_large = two.data();
     of_larger = three.data();
   }
-  // A new thread has had no block yet.
+  // A new thread has used no block yet, so it prefers none. It must get a block of the right size.
   std::thread([&] {
     const ScratchLease one(small), two(small), three(small);
     CHECK(one.data() == of_small && two.data() == of_large && three.data() == of_larger);

@@ -27,7 +27,7 @@ ServedProgram Chain(int num_ops, double us) {
   return {graph, OneStream(graph), std::vector<ServedOp>(num_ops, {us, 1, 0, 0, 0, 0}), false};
 }
 
-// Returns a program of one stage with independent operators, each of which is a part of its own.
+// Returns a program of one stage with independent operators, each on a stream of its own.
 ServedProgram Parts(const std::vector<double>& us) {
   const OpGraph graph = MakeGraph(static_cast<int>(us.size()), {});
   std::vector<std::vector<int>> streams;

@@ -128,7 +128,7 @@ TEST_CASE(OrderIsTheSameByCountsAndByBits) {
 }
 
 TEST_CASE(LongChainsAreSafeWithoutComparingEachTwo) {
-  // A comparison of each pair of operators would be far beyond the limit.
+  // A comparison of each pair of operators would far exceed the limit on comparisons.
   const StreamProgram program = LongChain(40000, 3);
   CHECK(CheckStreamProgram(program).faults.empty());
 }

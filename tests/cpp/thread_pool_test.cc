@@ -1,6 +1,6 @@
 // Tests the pool of threads and its two kinds of jobs: streams that any thread may serve, and
-// parallel loops. In builds with sanitizers, a thread
-// that claims a stream yields and sleeps between the steps of the claim.
+// parallel loops. In builds with sanitizers, a thread that claims a stream yields and sleeps
+// between the steps of the claim, so that other threads come between.
 
 #include "runtime/cpu/thread_pool.h"
 
@@ -136,7 +136,7 @@ TEST_CASE(AWaitIsNotTakenForOverBecauseItWasInTheLastRun) {
 }
 
 TEST_CASE(AHelperJustStartedMayBeLookedAtInItsFirstOperator) {
-  // A caller with nothing left to do checks whether the helper has lost its core.
+  // A caller with nothing left to do checks whether a helper that it waits for has lost its core.
   ThreadPool& pool = ThreadPool::Get();
   struct Long : Kernel {
     void Run() override { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }

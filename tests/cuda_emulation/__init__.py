@@ -1,4 +1,4 @@
-"""Executes the CUDA kernels that TVM generates on a CPU, to check their numbers without a GPU.
+"""Executes CUDA kernels that TVM generates on the CPU, to check their results without a GPU.
 
 `python -m tests.cuda_emulation MODEL ...` compiles models as `compile(..., target="cuda")` does. A
 C++ compiler compiles the CUDA C source of each kernel, with the headers in `include`. Each kernel
@@ -8,12 +8,11 @@ of that check: the same kernel before any schedule.
 How a kernel runs: one block after the other, and each thread of a block as a fiber that runs until
 it waits at a barrier, a shuffle or a vote. Each launch runs twice: with the blocks and threads in
 order, and in reverse order. The emulation finds:
-
 - wrong numbers, from the schedule, TVM's passes or the generated source;
 - a missing barrier: the results of the two orders differ. No access to shared memory is watched, so
   a missing barrier is found only if one of the two orders makes a difference to the results;
-- a barrier that some threads of the block do not reach, and a shuffle that waits for lanes that do
-  not come;
+- a barrier that some threads of the block do not reach, and a shuffle that waits for lanes of the
+  warp that never take part;
 - shared memory that is read before it is written: the two orders find different bytes there;
 - accesses outside of tensors and of shared and local arrays, and vectors at addresses that are not
   aligned to their size (with sanitizers, as by default);

@@ -57,7 +57,7 @@ def _model(name: str, batch: int, image_size: int | None) -> Any:
 
 
 def described(verdict: Verdict) -> str:
-    """One line about a kernel."""
+    """One line about the verdict on a kernel."""
     name = verdict.kernel.name
     if verdict.kernel.alike > 1:
         name += f" (and {verdict.kernel.alike - 1} like it)"

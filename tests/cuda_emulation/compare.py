@@ -179,7 +179,7 @@ def _plain_build(kernel: Kernel, path: Path) -> Any:
 
 
 def _error(reference: Any, tensors: list[np.ndarray], got: list[np.ndarray]) -> float:
-    """The largest error of results that passed the check, as `Verdict.error` says it."""
+    """The largest error of results that passed the check, as `Verdict` defines `error`."""
     want = [np.empty_like(array) for array in got]
     with np.errstate(all="ignore"):
         if isinstance(reference, NumpyKernel):

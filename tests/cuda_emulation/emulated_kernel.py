@@ -50,7 +50,7 @@ class EmulatedKernel:
 
     Attributes
     ----------
-    runs: how often the kernel ran to its end.
+    runs: number of times that the kernel ran to its end.
     failed: whether a run found something wrong with the kernel, whatever its results are.
     last: the tensors of the last run that ended: inputs, and results.
     """
@@ -77,7 +77,8 @@ class EmulatedKernel:
     ) -> str:
         """Run the kernel, as `tvm_interop.kernels.check.RunsFenced` describes.
 
-        `before_fence` has no effect, because sanitizers find the accesses outside of tensors here.
+        `before_fence` has no effect: it serves to find accesses outside of tensors, and here
+        sanitizers find them.
         """
         said = self._run(tensors, results, fill)
         self.failed |= bool(said)
@@ -204,7 +205,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _fault(said: str, code: int, source: Path) -> str:
-    """Describe a fault of a program that ended with `code`.
+    """Describe the fault that made a program end with exit code `code`.
 
     The description has the text `said`, which the program printed, and the line of source that this
     text names.

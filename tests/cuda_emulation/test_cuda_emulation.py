@@ -127,7 +127,7 @@ def test_a_wrong_launch_is_found() -> None:
 
 
 def test_memory_of_the_host_in_a_launch_is_found() -> None:
-    """The planted fault: a separate kernel sets the initial values of sums, in its own local
+    """Plants this fault: a separate kernel sets the initial values of sums, but in its own local
     memory."""
     x = te.placeholder((8, 16), "float32", name="x")
     k = te.reduce_axis((0, 16), name="k")

@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint32_t kFatbinMagic = 0xba55ed50;
 constexpr uint16_t kCubinEntry = 2;
-// The shared memory that CUDA itself takes of each block. The section's size in a cubin includes
-// these bytes, but the shared memory that a kernel declares does not.
+// The bytes of shared memory that CUDA itself takes of each block. A kernel does not declare them,
+// but the size of the kernel's section in a cubin includes them.
 constexpr uint64_t kReservedSharedBytes = 1024;
 constexpr uint64_t kCompressed = 0x2000 | 0x8000;  // Compressed by LZ4, or by Zstandard.
 

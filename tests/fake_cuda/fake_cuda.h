@@ -61,7 +61,7 @@ enum CaptureMode : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 
 using Work = std::function<void()>;
 
-// Something that happens once, such as the end of all work that was put on a stream until now.
+// A moment that happens once, such as the end of all work that was put on a stream until now.
 class Moment {
  public:
   void Happen();
@@ -179,7 +179,8 @@ class Call {
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
-  // Why CUDA itself refuses every call of this process: a failure of the GPU, or a fork.
+  // The status with which CUDA refuses every call of this process after a failure of the GPU or a
+  // fork.
   int process_status() const { return process_status_; }
   // The status that this call must return because a test injected a failure; `kSuccess` if no
   // failure was injected.
@@ -208,8 +209,8 @@ int RuntimeCall(const char* name, Body&& body) {
   return status;
 }
 
-// Waits until moments (see `Moment`) have happened, and notices a failure of the GPU. Other threads
-// may call the fake CUDA meanwhile.
+// Waits until all given moments (see `Moment`) have happened, and notices a failure of the GPU.
+// Other threads may call the fake CUDA while this one waits.
 int AwaitAll(const Moments& moments);
 
 // Called for a call that "may be unsafe" during a capture. Refuses the call if this thread has a
@@ -217,11 +218,12 @@ int AwaitAll(const Moments& moments);
 // invalid.
 int RefuseWhileCapturing();
 
-// Why nothing can be put on a stream now: it is destroyed, its capture is invalid, or it is the
-// default stream, which would have to wait for a captured stream.
+// The status if no work can be put on a stream now: the stream is destroyed, its capture is
+// invalid, or it is the default stream, which would have to wait for a captured stream.
 int RefuseStream(Stream* stream);
 
-// The least time that a piece of work takes. It has no effect if work is asynchronous.
+// The least time that the fake GPU takes for a kernel or a copy. It has no effect if work is
+// asynchronous.
 constexpr double kWorkMs = 1e-3;
 // Puts work on a stream. If the stream is being captured, the work goes into the graph.
 int Enqueue(Stream* stream, Work work, double ms = kWorkMs);
@@ -242,15 +244,15 @@ void EndWorker(Stream* stream);
 void TakeTime(double ms);
 int64_t NowNs();
 bool IsAsynchronous();
-// Whether a test takes away all waits that a function makes, such as `cudaStreamWaitEvent`.
+// Whether a test has switched off the waits of a function, such as `cudaStreamWaitEvent`.
 bool IsWithoutWait(const char* call);
 // Returns true or false at random, where CUDA may behave in either way. Always false unless work is
 // asynchronous.
 bool Toss();
 
 Stream* Resolve(void* stream);
-// Remembers an object that the program may never destroy, so that it is not taken for a leak. The
-// caller has the lock of its call.
+// Remembers an object that the program may never destroy, so that leak checkers do not report it.
+// The caller must hold the lock of its call.
 void Remember(const void* object);
 // The block of memory in which some bytes lie, or null.
 const Block* BlockOf(const void* address, size_t nbytes);
@@ -271,8 +273,8 @@ class Line {
 
 // The status that a test injected for the next call of this name; `kSuccess` if there is none.
 int FailureOfNextCall(const std::string& name);
-// The status that a test injected for the next work of this name, which then fails on the GPU;
-// `kSuccess` if there is none.
+// The status that a test injected for the next kernel or copy of this name, which then fails on the
+// GPU; `kSuccess` if there is none.
 int FailureOfNextWork(const std::string& name);
 
 }  // namespace fake_cuda

@@ -48,9 +48,9 @@ void* Allocate(size_t nbytes, int device) {
   return address;
 }
 
-// Frees a block after all work of all devices has ended. But CUDA does not say that `cudaFreeHost`
-// waits for work that uses the memory. So pinned memory is overwritten first, and work that still
-// uses it finds wrong bytes.
+// Frees a block after all work of all devices has ended. CUDA does not promise that `cudaFreeHost`
+// waits for work that uses the memory. So pinned memory is overwritten before the wait, and work
+// that still uses it finds wrong bytes.
 int Free(const char* call, void* address, bool is_of_host) {
   Moments ends;
   int status = RuntimeCall(call, [&]() -> int {

@@ -57,7 +57,7 @@ std::map<std::string, Told>& ToldKernels() {
   return *told;
 }
 
-// Where a parameter points: the number of bytes from the beginning of its block of memory.
+// The offset of the address in a parameter: bytes from the beginning of its block of memory.
 std::string PlaceOf(int64_t value) {
   for (const auto& [address, block] : fake_cuda::TheState().blocks) {
     const int64_t offset = value - reinterpret_cast<int64_t>(address);

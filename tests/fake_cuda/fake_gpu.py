@@ -46,7 +46,7 @@ def stop_log() -> None:
 
 
 def logged(log: Path, call: str) -> list[dict[str, Any]]:
-    """The entries of a log that `call` made."""
+    """The entries of a log that calls of the function `call` made."""
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     return [entry for entry in entries if entry["call"] == call]
 
@@ -84,8 +84,8 @@ def _algorithms_with(
 ) -> Iterator[None]:
     """Context in which each algorithm has the setting that `settings` holds for it.
 
-    A function of `functions` sets the setting of one algorithm. At the end, each of these
-    algorithms gets the setting `normal`.
+    Each of `functions` sets the setting of one algorithm of one library. At the end of the context,
+    the algorithms get the setting `normal` again.
     """
 
     def set_all(settings: Mapping[int, Any]) -> None:
@@ -102,7 +102,7 @@ def _algorithms_with(
 
 @contextmanager
 def launch_time(us: float) -> Iterator[None]:
-    """Context in which the host takes `us` microseconds to put one piece of work on a stream."""
+    """Context in which the host takes `us` microseconds to launch a kernel, a copy or a graph."""
     _DRIVER.FakeCudaSetLaunchTime(ctypes.c_double(us))
     try:
         yield
@@ -126,7 +126,7 @@ def node_times(gpu_us: float, host_us: float = 0.0) -> Iterator[None]:
 
     Parameters
     ----------
-    gpu_us: microseconds until the GPU goes on to a node.
+    gpu_us: microseconds that the GPU takes to begin a node after the node before it.
     host_us: microseconds of the host for each node of a graph that it launches.
     """
     _DRIVER.FakeCudaSetNodeTimes(ctypes.c_double(gpu_us), ctypes.c_double(host_us))
@@ -151,7 +151,8 @@ def late_refusals(statuses: Mapping[int, int]) -> AbstractContextManager[None]:
 
     Parameters
     ----------
-    statuses: the status of each algorithm, by its number. The library still proposes them.
+    statuses: the status that launches of each algorithm return, by its number. The library still
+        proposes these algorithms.
     """
     functions = _CUDNN.FakeCudnnRefuse, _CUBLASLT.FakeCublasLtRefuse
     return _algorithms_with(functions, statuses, 0)
@@ -194,9 +195,9 @@ def repair() -> None:
 
 
 def set_delays(seed: int) -> None:
-    """Do the work that follows in one thread for each stream, with random delays.
+    """From now on, do the GPU's work in one thread for each stream, with random delays.
 
-    With seed 0, do the work at once.
+    With seed 0, each call does its work at once, before it returns.
     """
     _DRIVER.FakeCudaSetDelays(seed)
 
@@ -212,7 +213,7 @@ def driver() -> Any:
 
 
 def effect(function: Callable[[int], object]) -> Any:
-    """The effect of a kernel, for `launch`. The caller must keep it until the kernel ends."""
+    """Make a kernel's effect of a function, for `launch`. Keep it until the kernel has ended."""
     return _EFFECT(lambda number: function(number) and None)
 
 
@@ -264,7 +265,8 @@ class Kernels:
             outputs and writes the outputs.
         """
         self._effects = effects
-        self._kept: list[Any] = []  # Functions that the fake driver, written in C, calls later.
+        # The fake driver, written in C, calls these functions later, so they must stay alive.
+        self._kept: list[Any] = []
         self.called: list[str] = []
 
     def get_function(self, name: str, query_imports: bool) -> Any:

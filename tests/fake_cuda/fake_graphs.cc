@@ -25,7 +25,7 @@ std::unique_ptr<Graph> NewGraph() {
   return graph;
 }
 
-// The last nodes of a graph, which no other node waits for.
+// The last nodes of a graph: the nodes that no other node waits for.
 std::vector<int> EndsOf(const std::vector<Node>& nodes) {
   std::set<int> inside;
   for (const Node& node : nodes) inside.insert(node.after.begin(), node.after.end());

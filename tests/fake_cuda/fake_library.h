@@ -15,8 +15,8 @@
 
 namespace fake_cuda {
 
-// The beginning of a function that works on the GPU. The function returns `failed` if CUDA refuses
-// every call of this process.
+// Each function of a library that works on the GPU begins with this text. It returns `failed` if
+// CUDA refuses every call of this process.
 #define FAKE_LIBRARY_CALL(name, failed)                              \
   const ::fake_cuda::Call call(name);                                \
   if (call.process_status() != ::fake_cuda::kSuccess) return failed; \

@@ -237,7 +237,7 @@ void FakeCudaRepair() {
   TheState().unnoticed_failure = kSuccess;
 }
 
-// Sets the time that the host takes to put one piece of work on a stream. A graph is one piece.
+// Sets the time that the host takes to put a kernel, a copy or a whole graph on a stream.
 void FakeCudaSetLaunchTime(double us) {
   const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
   TheState().launch_ns = static_cast<int64_t>(us * 1e3);
@@ -249,8 +249,8 @@ void FakeCudaSetGraphStart(double us) {
   TheState().graph_start_ns = static_cast<int64_t>(us * 1e3);
 }
 
-// Sets the time that the GPU takes to go on to a node of a graph, and that the host takes for each
-// node of a graph that it launches.
+// Sets two times for each node of a graph: the GPU's time to begin the node after the node before
+// it, and the host's time for the node when it launches the graph.
 void FakeCudaSetNodeTimes(double gpu_us, double host_us) {
   const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
   TheState().node_ns = static_cast<int64_t>(gpu_us * 1e3);

@@ -21,7 +21,8 @@ int Invalidate(Capture* capture, int status) {
   return status;
 }
 
-// Waits in a capture, or lets a stream join the capture in which the event was recorded.
+// Puts the wait for an event into a capture. If the stream is not captured, it joins the capture in
+// which the event was recorded.
 int WaitInCapture(Stream* stream, Event* event) {
   Capture* own = stream->capture.get();
   if (event->capture == nullptr) return Invalidate(own, fake_cuda::kCaptureIsolation);

@@ -30,13 +30,14 @@ std::mt19937 NewRandom() {
   return std::mt19937(static_cast<unsigned>(Seed() * 7919 + count++));
 }
 
-// The clock of the stream for which the calling thread works; null in the thread of a stream.
+// The computed clock of the stream for which the calling thread works; null in the thread of an
+// asynchronous stream.
 int64_t*& CurrentClock() {
   thread_local int64_t* clock = nullptr;
   return clock;
 }
 
-// Lets the calling thread's work advance a clock while this object lives.
+// While this object lives, work that the calling thread does advances the given clock.
 class OnClock {
  public:
   explicit OnClock(int64_t* clock) : before_(CurrentClock()) { CurrentClock() = clock; }
@@ -199,9 +200,9 @@ int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-// If work is not asynchronous, it is done here, after the lock of the call is released, so that
-// other threads can call. Work may need Python's lock, which another thread may hold while it waits
-// for its turn to call.
+// If work is not asynchronous, it is done here, after the lock of the call is released. The work
+// may need Python's GIL. Another thread may hold the GIL while it waits for the lock of a call, so
+// work under this lock could wait forever.
 Call::~Call() {
   std::vector<Work> work;
   std::swap(work, TheState().deferred);

@@ -1,18 +1,19 @@
 """Reads a log of the fake CUDA, and says whether a real GPU could have given wrong results.
 
-A GPU orders two pieces of work only if the calls require an order. An order comes from a stream, an
-event, an edge of a graph, or a wait of the host. For each piece of work, the checker keeps the set
-of all work that has certainly ended before it starts. The set is stored as the bits of an integer,
-which is exact and simpler than vector clocks. The checker looks for these faults:
-
+A GPU orders two pieces of work (kernels or copies) only if the calls require an order. An order
+comes from a stream, an event, an edge of a graph, or a wait of the host. For each kernel or copy,
+the checker keeps the set of all work that has certainly ended before it starts. The set is stored
+as the bits of an integer, which is simpler than vector clocks. The checker looks for these faults:
 * Two pieces of work access the same bytes without an order, and one of them writes. For example, a
   wait is missing, or a buffer is used again too early.
-* A read finds another value than the intended value, or memory that is freed.
-* An event is waited for before it is recorded. CUDA does not wait at all in this case.
+* An operator reads another value than the plan says, or memory that is freed.
+* A stream or the host waits for an event that is not recorded yet. CUDA does not wait at all in
+  this case.
 * A kernel touches the memory of another GPU, or is launched while another GPU is current. A copy
   goes between GPUs that have no access to each other, or names a wrong GPU.
-* A capture has a call that cannot be captured (an allocation, a wait, loading of code). Or it waits
-  for an event from outside, or leaves a stream that is not joined again.
+* A capture has a call that cannot be captured (an allocation, a wait, loading of code). Or a
+  capture waits for an event that was recorded outside of it, or ends before all of its streams are
+  joined again.
 * A stream, an event, memory or a graph is never released, or is used after its release.
 
 The checker shares no code with the code that it checks. The test tells it which bytes each operator
@@ -82,13 +83,13 @@ class _Node:
 class _Graph:
     nodes: list[_Node] = field(default_factory=list)
     ends: dict[int, set[int]] = field(default_factory=dict)
-    """For a graph that is made of graphs, the last nodes of each part, by the part's number."""
+    """For a graph that consists of child graphs, the last nodes of each child, by its number."""
 
 
 @dataclass
 class _Stream:
     done: int = 0
-    """The work that has ended when the last piece of work on the stream has ended, as bits."""
+    """The work that has ended when all work on the stream so far has ended, as bits."""
     in_capture: bool = False
     frontier: set[int] = field(default_factory=set)
     device: int | None = None
@@ -269,8 +270,8 @@ class _Checker:
         reads = Access("", entry["from"], entry["from"] + entry["nbytes"])
         writes = Access("", entry["to"], entry["to"] + entry["nbytes"])
         copied = OpAccesses((reads,), (writes,))
-        # An operator that copies is recognised by its bytes. A copy to or from the host belongs to
-        # no operator.
+        # An operator that copies between GPUs launches no kernel that names it. So it is recognised
+        # by the bytes that it reads and writes. A copy to or from the host belongs to no operator.
         named = [op for op, touched in self._accesses.items() if _unnamed(touched) == copied]
         if len(named) == 1:
             self._work(entry, _Work(named[0], self._accesses[named[0]]))
@@ -289,7 +290,7 @@ class _Checker:
         stream.frontier = {len(self._capture.nodes) - 1}
 
     def _run(self, work: _Work, before: int) -> int:
-        """Let `work` start after the work in `before`. Return `before` with `work` added."""
+        """Let `work` start after the work in `before`. Return `before` with `work` added to it."""
         bit = 1 << self._count
         self._count += 1
         for access in (*work.touched.reads, *work.touched.writes):
@@ -426,7 +427,7 @@ def _unnamed(touched: OpAccesses) -> OpAccesses:
 
 
 def _pieces(value: str, text: str) -> tuple[Access, ...]:
-    """Parse the addresses and sizes in the log of a library's kernel."""
+    """The ranges of memory, as addresses and sizes, that the log of a library's kernel names."""
     pieces = (map(int, piece.split(":")) for piece in text.split())
     return tuple(Access(value, begin, begin + nbytes) for begin, nbytes in pieces)
 

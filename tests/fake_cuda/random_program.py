@@ -14,7 +14,8 @@ SHAPE = (8,)
 
 
 def random_program(seed: int, num_ops: int = 14) -> Program:
-    """A random program in which each operator reads one to three of the tensors before it."""
+    """A random program in which each operator reads one to three tensors that the input or earlier
+    operators provide."""
     rng = random.Random(seed)
     values = [Value("x", SHAPE, "float32"), Value("w", SHAPE, "float32")]
     operators = []

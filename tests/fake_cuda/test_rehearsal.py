@@ -60,7 +60,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Path:
     version = subprocess.check_output([python, "-c", text], text=True).strip()
     packing = ["gpu_bundle", str(folder / "bundle.tar.xz")]
     networks = [str(folder / "first.onnx"), str(folder / "second.onnx")]
-    # The packing runs in this process, which has the kernels that other tests have compiled.
+    # Pack the bundle in this process, because it can reuse kernels that other tests have compiled.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             sys,
@@ -143,7 +143,8 @@ def expected_states(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     done = ["versions", KILLED, "flight first", "flight second", "cores second"]
     states = dict.fromkeys(wrong, "failed") | dict.fromkeys(done, "done")
     states["sanitizer"] = "failed" if has_sanitizer else "missing"
-    states["sanitizer first"] = states["sanitizer"]  # The check of the network `first` failed.
+    # The sanitizer examines the network `first` because the check of this network failed.
+    states["sanitizer first"] = states["sanitizer"]
     states["ncu first"] = "missing" if found["versions"]["found"]["ncu"] is None else "failed"
     assert not has_torch, "PyTorch would look for a real GPU: rehearse with a Python without it"
     return states | dict.fromkeys(["compile first", "compile second"], "missing")

@@ -37,8 +37,8 @@ TOGETHER = (
     "test_strict_captures",
     "test_two_gpus",
 )
-# Each other file needs a new process. Some of them expect that no earlier test has chosen an
-# algorithm.
+# Each file that is not listed above needs a new process. Some files expect that no earlier test has
+# chosen an algorithm.
 ALONE = [path for path in INSIDE if path.stem not in TOGETHER]
 # The tests in these files do not depend on times, so they also pass if the fake CUDA works
 # asynchronously.
@@ -77,14 +77,16 @@ def test_slow_inside(tests: Path) -> None:
 
 
 def run_inside(tests: Sequence[Path], marks: str) -> None:
-    """Run the tests in some files that have the marks `marks`, with the fake CUDA loaded."""
+    """Run the tests of some files, with the fake CUDA loaded; of these tests, only those that the
+    expression `marks` selects."""
     folder = str(fake_cuda_folder())
     searched = os.pathsep.join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": searched, "UNDER_FAKE_CUDA": "1"}
     # The real libraries may be installed too, because PyTorch contains them.
     environment["TVM_INTEROP_CUDNN_LIBRARY"] = f"{folder}/libcudnn.so.9"
     environment["TVM_INTEROP_CUBLASLT_LIBRARY"] = f"{folder}/libcublasLt.so.13"
-    # The plugin of hypothesis takes two seconds at the end, and these tests do not use hypothesis.
+    # Switch off the plugin of hypothesis: these tests do not use it, and it takes two seconds at
+    # the end.
     plugins = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-m", marks]
     done = subprocess.run(

@@ -30,7 +30,7 @@ _CHUNK = 2500
 _DONE = "done.jsonl"
 """The file, in the folder `--keep`, that lists the processes without findings.
 
-A later call can skip them.
+A later call with `--resume` skips these processes.
 """
 
 
@@ -134,7 +134,7 @@ def _run(kind: str, inputs: int, seed: int, keep: Path) -> Outcome:
         kept.with_suffix(".log").write_text(done.stdout + done.stderr)
         how = f"signal {-done.returncode}" if done.returncode < 0 else "an error"
         said = (done.stderr.strip().splitlines() or [""])[-1]
-        failure = f"{kind}: {how}, {said}; again with: python -m tests.fuzz --replay {kept}"
+        failure = f"{kind}: {how}, {said}; try it again with: python -m tests.fuzz --replay {kept}"
         return Outcome(kind, 0, 0, failure)
 
 

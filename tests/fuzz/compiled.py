@@ -1,7 +1,8 @@
 """Small artifacts of each kind, compiled once into a folder that all fuzz processes share.
 
 `python -m tests.fuzz.compiled FOLDER` compiles the missing artifacts. Two compilations give
-different machine code. So to replay an input, use the folder that it was made from.
+different machine code. So an input can be replayed only with the folder of artifacts from which it
+was made.
 """
 
 from __future__ import annotations

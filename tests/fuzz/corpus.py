@@ -1,4 +1,4 @@
-"""Valid inputs. `inputs` makes invalid inputs from them."""
+"""Valid inputs, from which the module `inputs` makes invalid inputs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def program() -> Program:
 
 @functools.cache
 def plans() -> list[str]:
-    """Plans as JSON: with several streams, parts and shares, one and two GPUs, and a library."""
+    """Plans as JSON: several streams, divided operators, one and two GPUs, and a kernel library."""
     import msgspec
 
     own = [

@@ -39,7 +39,7 @@ def paths(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 Pick: TypeAlias = Callable[[Sequence[Any]], Any]
-"""A function that picks one of several things at random."""
+"""A function that picks one of its arguments at random."""
 
 
 @st.composite
@@ -66,7 +66,8 @@ def _edit(document: Any, at: tuple[Any, ...], where: list[tuple[Any, ...]], pick
         home[at[-1]] = old + pick([-64, -2, -1, 1, 2, 64])
     elif how in ("alike", "nudge"):
         home[at[-1]] = pick(NUMBERS if isinstance(old, int | float) else TEXTS)
-    elif how == "other":  # Take a value from another place, which is likely to have the right type.
+    elif how == "other":
+        # A value from another place of the document may well have the right type.
         home[at[-1]] = copy.deepcopy(_at(document, pick(where)))
     elif how == "odd":
         home[at[-1]] = copy.deepcopy(pick(ODD))

@@ -5,7 +5,7 @@
 Each file is a valid artifact with some changes: in its JSON documents, its weights, its list of
 members, or the tar file itself. Digests are made right again, except in one file of ten. Machine
 code stays as it is. The reader must accept the file or refuse it with an error of ours. Any other
-answer, and a reader that ends, is a defect, and the file is kept.
+answer is a defect, and so is a reader that ends. The file that causes a defect is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.fuzz import inputs, remade
 from tests.fuzz.compiled import FOLDER
 
 ARTIFACT_ERRORS = ("ok", "2 ", "3 ")
-"""How an answer may begin: the file is right, it is damaged or unsafe, or it cannot run here."""
+"""How an answer must begin: the file is right, is damaged or unsafe, or cannot run here."""
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:

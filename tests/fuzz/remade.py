@@ -1,7 +1,7 @@
 """Artifacts that were changed on purpose. Their machine code is unchanged, and digests are correct.
 
-A changed file must give one of our errors, or the results of its own plan. These results are the
-bits that its operators give if they run one after the other, with each tensor in its own memory.
+A changed artifact must give one of our errors, or the results of its own plan. These results are
+the output bits if the plan's operators run one after the other, with each tensor in its own memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_THREADS = 8
 _MOST_TENSOR_BYTES = 2**26
 """Plans with more threads or memory are not run.
 
-They may be valid, but running them would show nothing new.
+Such plans may be valid, but running them would take long and show nothing new.
 """
 
 
@@ -137,7 +137,7 @@ def check(data: bytes) -> bool:
 
 
 def _run(artifact: Artifact, whole: Artifact, shape: int) -> None:
-    """Run each plan of `artifact`, which is the part of `whole` for shape number `shape`."""
+    """Run each plan of `artifact`, the part of the artifact `whole` for shape number `shape`."""
     kernels = _our_kernels()[artifact.machine_code()]
     for plan in (artifact.usable_plan(), artifact.fallback):
         if plan is not None and _is_small(plan):
@@ -201,7 +201,7 @@ def _is_small(plan: Plan) -> bool:
 
 @functools.cache
 def _our_kernels() -> dict[bytes, Any]:
-    """Our kernels, loaded once in a process. Other machine code is never run."""
+    """The kernels that this fuzz test compiled, loaded once. Other machine code is never run."""
     code = {
         data
         for members in sources().values()
@@ -213,7 +213,7 @@ def _our_kernels() -> dict[bytes, Any]:
 
 @contextlib.contextmanager
 def _bounded(what: str, data: bytes) -> Iterator[None]:
-    """Limit the processor time of the block. Time of other processes does not count."""
+    """Context with limited processor time. Time of other processes does not count."""
     began = time.process_time()
     try:
         yield

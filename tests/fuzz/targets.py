@@ -1,7 +1,7 @@
 """The functions that the fuzz test calls with inputs.
 
-Each function returns whether its input was accepted. Our own errors are correct answers. Any other
-error is a defect, and so is a half-written file.
+Each function returns whether its input was accepted. If an input is refused with an error of this
+package, this is correct. Any other error is a defect, and so is a half-written file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from tvm_interop.viz.record import planned
 from . import corpus, remade
 
 _MOST_THREADS = 8
-"""A plan with more threads is not run. It may be valid, but running it would show nothing new."""
+"""A plan with more threads is not run. Such a plan may be valid, but running it would take long and
+show nothing new."""
 _MOST_BYTES = 2**28
 
 
@@ -89,7 +90,8 @@ def _our_kernels() -> dict[bytes, Any]:
 
 
 def _kernels_of(code: bytes) -> Any:
-    """The kernels, loaded once. None for machine code that is not ours, which is never run."""
+    """The loaded kernels of an artifact's machine code. None if the code was not compiled by this
+    fuzz test: such code is never run."""
     return _our_kernels().get(code)
 
 

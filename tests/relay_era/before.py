@@ -1,6 +1,6 @@
 """Load, build, run and time an ONNX model, with the interfaces of TVM 0.19.
 
-The first argument is the file.
+The first argument of the command is the ONNX file.
 """
 
 import sys

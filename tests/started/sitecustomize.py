@@ -1,9 +1,9 @@
 """Python imports this module at the start of each process that a test starts (see `conftest`).
 
 TVM and tvm-ffi import PyTorch if it is installed, which takes two of the three seconds in which a
-process imports TVM. Few processes need PyTorch. Here PyTorch seems not to be installed while TVM or
-tvm-ffi is imported. A later import of PyTorch works. The process of the tests themselves imports
-PyTorch together with TVM, so that both cases are tested.
+process imports TVM. Few processes need PyTorch. So this module makes PyTorch seem not installed
+while TVM or tvm-ffi is imported. A later import of PyTorch works. The process of the tests
+themselves does import PyTorch together with TVM, so that both cases are tested.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ namespace cuda_emulation {
 
 constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-// Waits until all lanes of `mask` are at this line. A mask of 0 stands for the lanes that are at
-// this line already. Then the first `bytes` bytes of `value` are sent to the other lanes, and are
-// overwritten by the bytes that the lane `source` sent.
+// Waits until all lanes of `mask` are at this line of the source. A mask of 0 stands for the lanes
+// that are at this line already. Each lane then sends the first `bytes` bytes of its `value`, and
+// replaces them by the bytes that the lane `source` sent.
 inline const Exchange& Meet(unsigned mask, bool vote, int source, void* value, std::size_t bytes,
                             int line) {
   Exchange& exchange = current->exchange;
@@ -170,7 +170,7 @@ using std::isfinite;
 using std::isinf;
 using std::isnan;
 
-// In the emulation, CUDA's fast functions are as exact as the usual ones.
+// In the emulation, CUDA's fast functions, such as `__expf`, are as exact as functions like `expf`.
 inline float __expf(float x) { return expf(x); }
 inline float __exp10f(float x) { return exp10f(x); }
 inline float __logf(float x) { return logf(x); }

@@ -80,13 +80,13 @@ struct fragment {
 
   T x[num_elements];
 
-  // Returns the position in the matrix of this lane's number `i`, counted row by row.
+  // Returns the place in the matrix, counted row by row, of the number `i` of this lane's share.
   static int PlaceOf(int i) {
     const int lane = cuda_emulation::Lane();
     return i * warpSize + (cuda_emulation::is_reverse ? warpSize - 1 - lane : lane);
   }
-  // Returns the position in memory of this lane's number `i`, for a matrix whose rows or columns
-  // lie `stride` numbers apart.
+  // Returns the place in memory of the number `i` of this lane's share, for a matrix whose rows or
+  // columns lie `stride` numbers apart.
   static std::size_t OffsetOf(int i, std::size_t stride, bool is_by_rows) {
     const std::size_t row = PlaceOf(i) / kColumns, column = PlaceOf(i) % kColumns;
     return is_by_rows ? row * stride + column : column * stride + row;

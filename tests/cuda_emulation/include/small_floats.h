@@ -60,8 +60,8 @@ struct SmallFloat {
   SmallFloat() = default;
   SmallFloat(const SmallFloat&) = default;
   SmallFloat& operator=(const SmallFloat&) = default;
-  // The operators below for volatile numbers are needed, because reductions over the threads of a
-  // block use volatile numbers in shared memory.
+  // Reductions over the threads of a block use volatile numbers in shared memory, so the operators
+  // below also take volatile numbers.
   SmallFloat(const volatile SmallFloat& other) : bits(other.bits) {}
   SmallFloat& operator=(const volatile SmallFloat& other) {
     bits = other.bits;
@@ -173,7 +173,7 @@ bool __hisnan(cuda_emulation::SmallFloat<Format> x) {
   return std::isnan(static_cast<float>(x));
 }
 
-// The product is not rounded before the sum.
+// A fused multiply and add: the product is not rounded before the sum.
 template <typename Format>
 cuda_emulation::SmallFloat<Format> __hfma(cuda_emulation::SmallFloat<Format> a,
                                           cuda_emulation::SmallFloat<Format> b,

@@ -70,8 +70,8 @@ inline const char* kernel_name = "";
 inline void (*body)(const void*) = nullptr;  // Calls the kernel with its arguments.
 inline const void* arguments = nullptr;
 
-// The content of memory that no thread wrote. The two orders find different bytes there, so that
-// results which depend on such memory differ.
+// The byte that fills memory before a run. The runs in the two orders of threads have different
+// bytes, so results that depend on memory that no thread wrote differ.
 inline int Garbage() { return is_reverse ? 0x00 : 0xFF; }
 
 [[noreturn]] inline void Fail(const std::string& message) {

@@ -14,7 +14,7 @@ collect_ignore_glob = [] if os.environ.get("UNDER_FAKE_CUDA") else ["test_*.py"]
 
 @pytest.fixture
 def check_log(tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
-    """Log all calls of the test. The fixture is a function that ends the log and returns faults."""
+    """Log all calls of the test. The fixture's function ends the log and returns its faults."""
     from tests.fake_cuda import fake_gpu
     from tests.fake_cuda.happens_before import OpAccesses, check
 
@@ -22,7 +22,7 @@ def check_log(tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
     fake_gpu.start_log(log)
 
     def end_and_check(accesses: Mapping[str, OpAccesses] | None = None) -> list[str]:
-        gc.collect()  # This releases objects that nothing refers to.
+        gc.collect()  # Release objects that nothing refers to, so that they do not count as leaks.
         fake_gpu.stop_log()
         return check(log, accesses)
 

@@ -1,7 +1,7 @@
 """Runs plans on the asynchronous fake CUDA: a thread for each stream, and random delays.
 
-`tests/cpp/cuda_async_test.cc` runs such plans with kernels in C++, so that ThreadSanitizer sees
-them.
+`tests/cpp/cuda_async_test.cc` also runs random plans on the asynchronous fake CUDA. Its kernels are
+in C++, so ThreadSanitizer sees their accesses.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_a_missing_wait_gives_other_bits(dispatch: _cuda.Dispatch) -> None:
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)
 def test_the_times_of_a_profile_keep_the_order_of_the_plan(dispatch: _cuda.Dispatch) -> None:
-    for seed in range(0, 60, 3):  # Plans with these seeds have one GPU.
+    for seed in range(0, 60, 3):  # Random plans with these seeds run on one GPU.
         program, plan = planned(seed)
         fake_gpu.set_delays(seed + 1)
         kernels = fake_gpu.Kernels(effects_of(program))
@@ -93,7 +93,7 @@ def test_the_times_of_a_profile_keep_the_order_of_the_plan(dispatch: _cuda.Dispa
             last[each.stream] = op
 
 
-# The next tests are of the fake GPU itself.
+# The tests from here on test the fake GPU itself.
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Shows on the clock of the fake GPU how measurements can be biased, and that ours are not.
 
-The clock counts the host's time to launch work, and the GPU's time to begin a graph and to go on to
-a node. Work of different streams overlaps. Each kernel takes a microsecond, plus the time that a
-test adds.
+The fake GPU's clock counts the host's time to launch work, and the GPU's time to begin a graph and
+each of its nodes. Work of different streams overlaps. Each kernel takes a microsecond, plus the
+time that a test adds.
 """
 
 from __future__ import annotations
@@ -204,7 +204,8 @@ def test_prices_of_stages_add_up_to_the_network(
 def test_the_old_prices_made_stages_look_too_good(
     compilation: Compilation, model: MeasuredLatency
 ) -> None:
-    """Compares three operators side by side with the same three operators one after the other."""
+    """Each stage's graph is timed alone, as we did earlier. Three operators side by side in one
+    stage are compared with the same operators in three stages."""
     groups = [[0], [1], [2]]
     truth = model.stage(groups) / sum(model.op(op) for op in range(3))
     assert truth == pytest.approx(1 / 3, abs=0.02)  # They overlap.

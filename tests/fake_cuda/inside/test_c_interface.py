@@ -83,8 +83,8 @@ def launches(log: Path) -> list[tuple[Any, ...]]:
 
 
 def test_tvms_kernels_get_the_same_arguments(tmp_path: Path) -> None:
-    """Both runtimes lay out an instance's memory in the same way, so tensors have the same
-    places."""
+    """Our runtime and TVM's both lay out an instance's memory in the same way, so kernels must get
+    the same addresses of tensors."""
     path = saved(nets.inception_like(), tmp_path / "model.tar", ["tvm"])
     artifact = tvm_interop.load(path)
     kernels = {

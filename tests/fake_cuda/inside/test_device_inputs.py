@@ -55,9 +55,9 @@ def test_a_tensor_of_tvm(devices: tuple[int, ...]) -> None:
 
 
 class Foreign:
-    """A tensor of another library, whose work is done on a stream of its own.
+    """A tensor of another library. That library's work on it is done on a stream of its own.
 
-    DLPack's rule: `__dlpack__` lets the consumer's stream wait for the producer's stream.
+    DLPack requires that `__dlpack__` lets the consumer's stream wait for the producer's stream.
     """
 
     def __init__(self, tensor: Any) -> None:
@@ -98,7 +98,7 @@ def test_work_of_another_library_is_waited_for() -> None:
 
 @pytest.mark.usefixtures("asynchronous")
 def test_work_of_tvm_is_waited_for() -> None:
-    """TVM's tensors ignore the stream that DLPack passes."""
+    """TVM's tensors ignore the stream that DLPack passes, so we must wait for TVM's own stream."""
     program = random_program(5)
     instance = instance_of(program)
     x = np.full(SHAPE, 3, np.float32)

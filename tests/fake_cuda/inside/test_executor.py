@@ -199,7 +199,8 @@ def test_the_longest_chain_runs_on_the_preferred_stream(
         of_stream = {e["stream"]: e["priority"] for e in fake_gpu.logged(log, "cudaStreamCreate")}
         launches = fake_gpu.logged(log, "launch")
         priorities[is_asked_for] = {e["kernel"]: of_stream[e["stream"]] for e in launches}
-        # A graph keeps the priorities of its kernels only if it is told to.
+        # CUDA gives a graph's kernels the priorities of their streams only if the graph is made
+        # with a flag for this.
         if dispatch != "streams":
             (instantiated,) = fake_gpu.logged(log, "cudaGraphInstantiate")
             assert instantiated["flags"] == (8 if is_asked_for else 0)
@@ -215,7 +216,7 @@ def test_shared_streams_have_the_priorities_that_a_plan_wants() -> None:
     kernels = fake_gpu.Kernels(effects_of(program))
     pool = make_cuda_streams(preferring)
     x = np.ones(SHAPE, np.float32)
-    for _ in range(2):  # Both instances have the plan for which the pool was made.
+    for _ in range(2):  # Both instances have the plan for which the pool of streams was made.
         instance = CudaInstance(preferring, kernels, program.weights, streams=pool)
         instance.write(0, x)
         instance.run()
@@ -231,7 +232,8 @@ def test_shared_streams_have_the_priorities_that_a_plan_wants() -> None:
 def test_a_profile_is_taken_as_the_operators_run(
     dispatch: _cuda.Dispatch, tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
-    """If there is a graph, its operators are not launched one by one."""
+    """A run with a CUDA graph does not launch operators one by one, so a profile must not do so
+    either."""
     program = random_program(6)
     instance, kernels = make_instance(program, random_schedule(program, 3, 6), dispatch)
     with fake_gpu.noted("profile"):

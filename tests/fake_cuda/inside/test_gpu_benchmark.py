@@ -77,7 +77,8 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
 
 
 def test_the_library_plan_has_kernels_of_libraries(folder: Path) -> None:
-    """Kernels of libraries are chosen even if no GPU is here to measure which are the fastest."""
+    """The plan with libraries is made where no GPU can measure which kernel is the fastest. So
+    libraries run all operators that they can run."""
     plan = read_plan((folder / LIBRARY_PLAN).read_bytes())
     assert {op.library for op in plan.operators} >= {"cudnn"}
     plain = tvm_interop.load(folder / "model.tar").plan
@@ -151,7 +152,7 @@ def test_an_operator_that_is_early_in_most_profiles_is_told(
 def test_a_search_that_takes_too_long_is_cut_short(folder: Path) -> None:
     report = Bench(folder, deadline=time.monotonic() + 600, ios_seconds=0).run()
     assert report.stages_refused > 0
-    # IOS still makes a schedule, from the stages that were measured before the time was up.
+    # Even when its time is over, IOS makes a schedule from the stages that were measured before.
     assert "ios" in report.median_us
 
 

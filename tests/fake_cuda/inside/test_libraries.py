@@ -56,7 +56,8 @@ def test_libraries_are_told_what_to_compute(case: str, check_log: Callable[..., 
 def test_kernels_are_chosen_on_the_gpus_that_run_them(
     make: Callable[[int], LibraryOp], check_log: Callable[..., list[str]]
 ) -> None:
-    """The shapes occur in no other test, because earlier choices of algorithms are remembered."""
+    """A choice of algorithm for a shape is remembered in the process. So this test uses shapes that
+    occur in no other test."""
     ops = [make(i) for i in range(2)]
     program = Program(
         values=[
@@ -148,7 +149,7 @@ def test_streams_do_not_share_a_workspace(
 
 
 def two_convolutions(widths: Sequence[int]) -> Plan:
-    """Convolutions on one stream. `widths` has the width of each, in order."""
+    """Convolutions on one stream. `widths` has the width of each convolution, in order."""
     ops = [new_conv(width) for width in widths]
     shapes = [shape for op in ops for shape in op.shapes]
     numbered = [f"op{i}" for i in range(len(ops))]
@@ -166,7 +167,7 @@ def two_convolutions(widths: Sequence[int]) -> Plan:
 
 
 def choose(width: int, slow: Sequence[int]) -> None:
-    """Choose the algorithm of `new_conv(width)`; the algorithms `slow` take longer than others."""
+    """Choose an algorithm for `new_conv(width)` while the algorithms in `slow` take longer."""
     with fake_gpu.algorithm_times(dict.fromkeys(slow, 1.0)):
         prepared(new_conv(width), _cuda.make_streams([0]))
 
@@ -191,7 +192,7 @@ def test_a_stream_has_one_workspace_while_an_instance_needs_it(
     third.run()
     del first, third
     gc.collect()
-    fake_gpu.stop_log()  # The streams still exist.
+    fake_gpu.stop_log()  # The streams still exist, and with them their workspaces.
     calls = [json.loads(line) for line in log.read_text().splitlines()]
     spaces = {
         call["address"]: call["nbytes"]
@@ -259,14 +260,15 @@ def new_conv(width: int, **fields: Any) -> LibraryOp:
         ({}, {"has_bias": True, "activation": "relu"}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 0, fused"),
         ({1: 1.0, 0: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 7, fused"),
-        # Only one algorithm can be fused with a bias if there is no activation.
+        # Without an activation, cuDNN can fuse a bias into only one of the algorithms.
         ({}, {"has_bias": True}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True}, "algorithm 0"),
         ({}, {}, "algorithm 1"),
         # Some algorithms are never chosen: 4 needs too much memory, 5 gives other bits in each run,
         # and 3 is refused.
         ({0: 1.0, 1: 1.0, 7: 1.0, 4: -1.0, 5: -1.0, 3: -1.0}, {}, "algorithm 1"),
-        # An algorithm may be listed with other arithmetic, and then needs another workspace.
+        # A library may list an algorithm again with another kind of arithmetic, which needs another
+        # size of workspace.
         ({1: 1.0, 7: 1.0}, {"dtype": "float16"}, "algorithm 0, math type 0"),
         ({0: 1.0, 7: 1.0}, {"dtype": "float16"}, "algorithm 1"),
     ],
@@ -280,7 +282,8 @@ def test_the_fastest_algorithm_is_chosen(
 
 
 def test_the_time_of_the_host_does_not_decide() -> None:
-    """In a CUDA graph, two short kernels are faster than a long one, in spite of two calls."""
+    """In a CUDA graph, two short kernels are faster than one long kernel, although the host calls
+    the library twice."""
     op = new_conv(17, has_bias=True)
     with fake_gpu.algorithm_times({1: 3e-3, 7: 1.0}), fake_gpu.launch_time(10.0):
         assert prepared(op, _cuda.make_streams([0])) == "algorithm 0"
@@ -289,7 +292,8 @@ def test_the_time_of_the_host_does_not_decide() -> None:
 def test_an_algorithm_that_is_far_slower_is_run_only_twice(
     tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
-    """One run of a far slower algorithm may take milliseconds, so many runs would take long."""
+    """One run of an algorithm that is far slower may take milliseconds, so the usual number of runs
+    would take long."""
     with fake_gpu.algorithm_times({1: 0.2, 7: 0.09}):
         assert prepared(new_conv(18), _cuda.make_streams([0])) == "algorithm 0"
     assert check_log() == []

@@ -90,7 +90,7 @@ def convolutions(channels: int = 8) -> onnx.ModelProto:
 def test_a_whole_network_of_libraries_gives_onnxruntimes_numbers() -> None:
     """The fake cuDNN really computes, so its results can be compared with onnxruntime's results.
 
-    Every schedule and dispatch mode gives the bits of sequential runs.
+    Every schedule, in every dispatch mode, must give the output bits of sequential execution.
     """
     model = convolutions()
     options = CompileOptions("cuda", providers=LIBRARIES, latency_db=":memory:", streams=2)
@@ -146,7 +146,8 @@ def test_a_stage_that_cannot_be_captured_has_no_price() -> None:
 
 
 def test_a_timer_makes_its_tensors_with_few_calls(tmp_path: Path) -> None:
-    """A timer has two tensors for each value, so CUDA calls for each tensor would take long."""
+    """A timer of stages has two tensors for each value of the program. If it called CUDA for each
+    tensor, this would take long."""
     options = CompileOptions("cuda", latency_db=":memory:", streams=2)
     compilation = Compilation(convolutions(), options)
     timer = compilation._lowered.stage_timer(compilation.program, 2, 1)

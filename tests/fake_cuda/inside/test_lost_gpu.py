@@ -105,7 +105,8 @@ def test_the_operator_that_fails_when_it_is_tried_is_named() -> None:
 
 
 def test_a_kernel_of_a_library_that_fails_when_it_is_tried_names_its_operator() -> None:
-    """The library plans and launches the kernel, and the GPU fails when it runs the kernel."""
+    """A library's kernel is tried before its first real run. Planning and launching it succeed, and
+    the GPU fails when it runs the kernel."""
     (said,) = said_by(
         """
         from tests.library_cases import CASES, plan_of
@@ -133,7 +134,8 @@ def test_a_failure_while_the_graph_is_made_is_no_reason_to_go_on_without_it(disp
 
 
 def test_a_failure_that_is_noticed_while_an_error_is_handled() -> None:
-    """A call fails, and then the GPU's failure shows while the host waits for the other work."""
+    """First a call of CUDA fails. While the host then waits for the work on the GPU, this work
+    fails too."""
     at_once, later = said_by(
         """
         instance = instance_of(dispatch="streams")

@@ -95,7 +95,7 @@ def outputs(
 def assert_merging_is_right(model: onnx.ModelProto, providers: list[str]) -> set[str]:
     """Check numbers and bits of a model with merged operators, and return the merged operators.
 
-    All schedules of the merged model must give the same bits, however they are dispatched.
+    All schedules of the merged model must give the same bits, in every dispatch mode.
     """
     made, feeds = compilation(model, providers), inputs_of(model)
     schedule = made.schedule("ios-merge", Eager(made))

@@ -36,8 +36,8 @@ def ran_right_and_safe(seed: int, name: str, num_ops: int, log: Path) -> Plan:
 
     The function checks that the schedule is valid, and that its makespan is the makespan of an
     evaluator that shares no code with the scheduler. It checks that the plan passes its checker,
-    and that the results are right. The calls may allow the GPUs to do their work in other orders.
-    The function also checks that none of these orders could give wrong results.
+    and that the results are right. Real GPUs may do the work in other orders, as far as the calls
+    allow. The function also checks the log for orders that would give wrong results.
     """
     rng = random.Random(seed)
     program = random_program(seed, num_ops)
@@ -70,7 +70,7 @@ def ran_right_and_safe(seed: int, name: str, num_ops: int, log: Path) -> Plan:
 def predicted(graph: OpGraph, made: Schedule, latency: LatencyTable) -> float:
     """The makespan of a schedule, computed by the tests' own evaluators.
 
-    A schedule for one GPU may have stages or streams.
+    The schedule may have streams on one GPU, stages on one GPU, or stages on several GPUs.
     """
     if not made.is_staged:
         return streams_makespan_of(graph, made.streams, latency)
@@ -81,7 +81,8 @@ def predicted(graph: OpGraph, made: Schedule, latency: LatencyTable) -> float:
 
 @pytest.fixture
 def little_to_collect() -> Iterator[None]:
-    """Let the garbage collector look only at the objects of the test, because it runs often."""
+    """Let the garbage collector ignore all older objects, so that its many runs in this test are
+    short."""
     gc.collect()
     gc.freeze()
     yield
@@ -137,7 +138,8 @@ def test_random_programs_are_right_and_safe(
 
 
 def test_these_schedules_have_what_they_are_for() -> None:
-    """The schedules use several GPUs, copies, and stages of several operators."""
+    """The random schedules must contain what the other tests need: several GPUs, copies, and stages
+    of several operators."""
     plans = []
     for seed in range(6):
         program = random_program(seed, num_ops=24)
@@ -173,7 +175,7 @@ def test_a_model_compiled_for_two_gpus_runs_there(check_log: Callable[..., list[
     assert list(seen.lanes()) == ["cuda:0", "cuda:1"]
     assert seen.num_copies == sum(op.is_copy for op in artifact.plan.operators) > 0
     assert check_log() == []
-    # The plan is for one GPU more than there are.
+    # The plan needs one GPU more than the machine has.
     missing = _cuda.device_count()
     plan = read_plan(artifact.plan.to_json().replace("cuda:1", f"cuda:{missing}"))
     says = f"no device `cuda:{missing}`: this machine has {missing}, numbered from 0"

@@ -117,7 +117,7 @@ def test_a_buffer_used_again_before_it_is_read(
     assert "`join` reads `left` where `right` was written last" in faults
 
 
-# The next tests write one tensor in parts.
+# In the tests from here on, several operators each write a part of one tensor.
 
 
 def halves() -> tuple[Program, Plan]:

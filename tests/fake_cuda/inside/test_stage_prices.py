@@ -43,9 +43,10 @@ def model(compilation: Compilation) -> Iterator[MeasuredLatency]:
 
 
 def test_the_start_of_a_graph_is_no_part_of_a_stage(model: MeasuredLatency) -> None:
-    """A schedule pays for the start of a graph once.
+    """A schedule runs as one graph, so the GPU's time to start a graph occurs only once in it.
 
-    If the latency of each stage included this start, schedules with fewer stages would seem faster.
+    If the latency of each stage included the time to start a graph, schedules with fewer stages
+    would seem faster than they are.
     """
     two, three = [[0], [1]], [[0], [1], [2]]
     assert model.op(0) == pytest.approx(1, abs=0.01)
@@ -73,7 +74,7 @@ def test_long_stages_are_repeated_less_often(
 
 
 def test_a_wait_is_what_the_second_stream_adds(model: MeasuredLatency) -> None:
-    assert model.wait_us() == pytest.approx(0, abs=0.01)  # On the fake GPU, a wait takes no time.
+    assert model.wait_us() == pytest.approx(0, abs=0.01)  # Waits take no time here.
 
 
 def test_a_repetition_begins_when_the_one_before_has_ended(compilation: Compilation) -> None:
@@ -87,7 +88,8 @@ def test_a_repetition_begins_when_the_one_before_has_ended(compilation: Compilat
 
 
 def test_tensors_lie_in_one_block(compilation: Compilation, tmp_path: Path) -> None:
-    """A timer allocates the memory of all tensors at once, and then waits for nothing."""
+    """A timer of stages allocates the memory of all tensors with one call. Each allocation may wait
+    for the GPU, so there must be only one."""
     program = compilation.program
     timer = compilation._lowered.stage_timer(program, 3, 1)
     log = tmp_path / "calls.jsonl"
@@ -125,8 +127,8 @@ def test_a_run_that_was_held_up_changes_no_price() -> None:
 def test_no_run_of_a_stage_is_thrown_away(
     compilation: Compilation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first latency needs three runs of each graph. These runs also serve the next two
-    latencies."""
+    """The first request asks for one time of each stage, and runs each graph three times. The two
+    runs that are left serve the next request."""
     ran: list[tuple[int, int]] = []
     run = cuda_timer._cuda.measure_interleaved
 

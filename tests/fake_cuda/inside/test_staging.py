@@ -38,7 +38,8 @@ from tvm_interop.program.program import Operator, Program, Value
 
 runtime = fake_gpu.runtime()
 OPEN_AFTER_S = 0.05
-"""Seconds until the gate opens. If nothing makes the host wait, the host has gone on by then."""
+"""Seconds until the gate opens, which lets the GPU's kernel end. If nothing makes the host wait for
+the GPU, the host is done long before."""
 
 
 def ones(number: float) -> np.ndarray:
@@ -137,7 +138,8 @@ class TestWaits:
 
     @planted
     def test_a_copy_on_another_gpu_waits_for_the_run(self, is_planted: bool) -> None:
-        """The first GPU is still running when a new input goes to the second GPU."""
+        """The first GPU still runs the model when a new input is copied to the second GPU, so the
+        copy must wait."""
         instance = doubled((0, 1))
         v = instance.plan.inputs[0]
         instance.write(v, ones(1))
@@ -146,7 +148,8 @@ class TestWaits:
             instance.start()
             with maybe_without("cudaStreamWaitEvent", is_planted):
                 instance.write(v, ones(2))
-                # By the end of this pause, the copy to the second GPU has ended, unless it waits.
+                # If nothing makes the copy to the second GPU wait, it has ended by the end of this
+                # pause.
                 threading.Event().wait(OPEN_AFTER_S / 2)
         assert (number_of(instance.read(instance.plan.outputs[1])) == 6) is not is_planted
 
@@ -210,7 +213,8 @@ class TestWaits:
 
     @planted
     def test_work_on_a_tensor_of_the_caller_ends_first(self, is_planted: bool) -> None:
-        """Without the wait, the caller's own work on the tensor would overwrite the output."""
+        """Without the wait, work on the tensor that the caller has put on a stream before would
+        overwrite the output."""
         instance = doubled()
         instance.write(0, ones(1))
         instance.run()
@@ -231,7 +235,8 @@ class TestWaits:
 
     @planted
     def test_a_piece_of_a_loader_is_filled_after_the_copy(self, is_planted: bool) -> None:
-        """A loader has two pieces of pinned memory, of 2 MiB each."""
+        """A loader copies weights through two buffers in pinned memory, of 2 MiB each. A buffer may
+        be filled again only when its copy has ended."""
         instance = doubled()
         count = 3 << 19
         block = _cuda.make_memory(0, 4 * count)
@@ -263,7 +268,8 @@ class TestWaits:
 
 
 def test_kernels_are_tried_when_the_weights_are_there(tmp_path: Path) -> None:
-    """A kernel may read an index from a weight. A wrong index would lead outside of a tensor."""
+    """A kernel that is tried before the weights are copied could read a wrong index from a weight,
+    and so access memory outside of a tensor."""
     seen: list[float] = []
     log = tmp_path / "calls.jsonl"
     fake_gpu.start_log(log)
@@ -303,11 +309,8 @@ def test_runs_that_nobody_waits_for_keep_their_order(
                 np.testing.assert_array_equal(instance.read(v), expected)
 
 
-# The next tests count calls.
-
-
 def calls_of(log: Path, body: Callable[[], object]) -> dict[str, int]:
-    """How often `body` calls each function of CUDA."""
+    """How many times `body` calls each function of CUDA."""
     fake_gpu.start_log(log)
     body()
     fake_gpu.stop_log()

@@ -45,9 +45,6 @@ def fork(origin: ctypes.c_void_p, to: ctypes.c_void_p) -> int:
     return int(runtime.cudaStreamWaitEvent(to, event, 0))
 
 
-# Calls that may not be captured.
-
-
 def test_the_host_cannot_wait_for_a_captured_stream() -> None:
     stream = new_stream()
     assert begin(stream) == 0

@@ -358,7 +358,8 @@ def test_a_buffer_used_again_while_a_copy_still_reads_it(
 
 
 def _copied_and_later(plan: Plan) -> tuple[Any, int]:
-    """The source's GPU writes a value while a copy of that value may still run."""
+    """Plants this fault: a GPU writes a value again while a copy of the value to another GPU may
+    still run."""
     order = OpGraph.from_edges(
         len(plan.operators),
         [(w, i) for i, op in enumerate(plan.operators) for w in op.waits]

@@ -43,7 +43,8 @@ def limit() -> Iterator[None]:
 
 
 def conv(width: int) -> LibraryOp:
-    """A convolution that no other test has, because choices of algorithms are remembered."""
+    """A convolution of a shape that no other test uses: the choice of its algorithm is not
+    remembered yet."""
     return conv2d((1, 3, 2, 50 + width), (2, 3, 3, 3), (1, 2, 2, 50 + width))
 
 
@@ -93,7 +94,7 @@ def test_an_operator_without_an_algorithm_within_the_limit_is_refused() -> None:
 
 
 def test_memory_stays_within_the_limit_and_comes_back() -> None:
-    """Two streams have a workspace each."""
+    """The plan has two streams, and each has a workspace of its own."""
     ops = [conv(3), conv(4)]
     program = Program(
         values=[
@@ -128,9 +129,6 @@ def test_memory_stays_within_the_limit_and_comes_back() -> None:
 def test_a_limit_is_a_whole_number(nbytes: object) -> None:
     with pytest.raises(InputError, match="`nbytes` is "):
         tvm_interop.set_workspace_limit(nbytes)  # type: ignore[arg-type]
-
-
-# Algorithms that can be planned, but fail when they run.
 
 
 def test_an_algorithm_that_is_always_refused_is_left_out_and_named() -> None:

@@ -80,7 +80,8 @@ def test_short_planes_and_rows_are_vectors() -> None:
 
 @pytest.mark.parametrize("size", [62720, 67000, 65537])
 def test_long_rows_are_divided_among_threads_in_whole_pieces(size: int) -> None:
-    """LLVM makes no vectors if a condition cuts the last piece of a loop short."""
+    """Each thread gets equally many elements if possible. If one thread got fewer, the loop would
+    have a condition, and LLVM would not vectorise it."""
     scheduled = DefaultCPUSchedule()(lowered(relax.op.nn.relu, (1, 1, size)))
     (func,) = scheduled.functions.values()
     (loop,) = parallel_loops(func)

@@ -135,7 +135,8 @@ def test_each_gpu_has_an_arena() -> None:
 
 
 def test_storage_is_used_again_once_it_was_sent() -> None:
-    """A chain goes to the other GPU and comes back. The memory of `a` is then free for `b`."""
+    """A chain of operators moves to the second GPU and comes back to the first. The memory of `a`
+    on the first GPU is free again when `b` is written."""
     values = [Value(name, (16, 16), "float32") for name in ("x", "a", "p", "q", "b", "y")]
     operators = [Operator(n, "k", (i,), (i + 1,)) for i, n in enumerate(("A", "P", "Q", "B", "Y"))]
     program = Program(values, operators, (0,), (5,))
@@ -147,10 +148,8 @@ def test_storage_is_used_again_once_it_was_sent() -> None:
 
 
 def test_parts_of_a_tensor_on_two_gpus() -> None:
-    """The whole tensor lies on the GPU of its first part.
-
-    The other part is copied to its place there.
-    """
+    """A tensor is made of two parts, which two GPUs compute. The tensor lies on the GPU that
+    computes the first part, and the second part is copied to its place in the tensor."""
     values = [
         Value("x", (1, 16), "float32"),
         Value("p", (1, 16), "float32", alias_of=3, offset=0),

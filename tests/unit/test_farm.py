@@ -133,7 +133,8 @@ def test_hanging_servers_and_trackers_are_not_waited_for(
 
 
 class Served:
-    """A program on a server. Each run takes one microsecond, and the server may hang."""
+    """Stands for a program on a server. Each run takes one microsecond. If `hangs` is given, the
+    server answers only after this event."""
 
     def __init__(self, hangs: threading.Event | None = None) -> None:
         self.hangs = hangs
@@ -151,7 +152,7 @@ def timer_of(monkeypatch: pytest.MonkeyPatch, *served: Served) -> FarmStageTimer
 
 
 def job(op: int) -> Job[tuple[int, float]]:
-    """A job that runs operator `op` once. Its result is the operator and its seconds."""
+    """A job that runs operator `op` once. Its result is `op` and the seconds that the run took."""
     return lambda rounds: (op, rounds([[[op]]])([0], 1)[0][0])
 
 
@@ -169,7 +170,7 @@ def test_the_job_of_a_hanging_server_is_measured_elsewhere(
     for op, seconds in timer.do([job(op) for op in range(5)]):
         assert op not in found, "a job was done twice"
         found[op] = seconds
-        late.set() if timer.num_servers == 1 else None  # The server answers, but too late.
+        late.set() if timer.num_servers == 1 else None  # Let the hanging server answer.
     assert found == dict.fromkeys(range(5), 1e-6)
     assert timer.num_servers == 1
     assert "has not answered for 0.2 s" in caplog.text

@@ -93,7 +93,7 @@ def test_a_shape_is_known_before_the_input_is() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: op.exp(relax.const(_F)),  # Libraries round this function differently.
+        lambda: op.exp(relax.const(_F)),  # NumPy and TVM round `exp` differently.
         lambda: op.not_equal(relax.const(_SPECIAL), relax.const(_SPECIAL)),
         lambda: op.take(relax.const(_F), relax.const(_I + 9, "int64"), axis=0, mode="clip"),
         lambda: op.gather_elements(relax.const(_F), relax.const(_I[1:], "int64"), axis=1),
@@ -118,7 +118,7 @@ def _constant(mod: tvm.IRModule) -> np.ndarray[Any, Any] | None:
     """The constant that `main` returns, or None if it returns something else."""
     values = {binding.var: binding.value for binding in bindings_of(mod["main"])}
     value = mod["main"].body.body
-    while value in values:  # The value may have several names.
+    while value in values:  # A binding may rename a variable.
         value = values[value]
     return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 

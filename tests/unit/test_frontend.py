@@ -336,8 +336,8 @@ def test_kernels_with_the_least_integer_as_a_constant_are_right(
 
 
 def test_a_variance_far_from_zero_keeps_its_digits() -> None:
-    """A variance that is the mean of squares minus the square of the mean would lose these
-    digits."""
+    """For numbers near 200, the mean of the squares and the square of the mean are nearly equal. A
+    variance computed as their difference would have few correct digits."""
     x = (np.random.default_rng(0).standard_normal((2, 3, 8, 9)) + 200).astype(np.float32)
     (got,) = computed(*one_node("MeanVarianceNormalization", [x], opset=13))
     centred = x - x.mean((0, 2, 3), keepdims=True, dtype=np.float64)

@@ -196,7 +196,7 @@ def test_nothing_is_kept_where_nobody_wants_it(
 
 
 class Told:
-    """A progress function that notes the names of the steps, and the counts of each step."""
+    """A progress function that notes the names of the steps and how far each step had come."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

@@ -1,6 +1,7 @@
-"""Tests, with invented latencies, that layouts are blocked where the whole model is then fastest.
+"""Tests, with invented latencies, that layouts are chosen for which the whole model is fastest.
 
-A kernel takes 1 us if it is fast on blocked tensors, and 10 us otherwise. A reorder takes 2 us.
+In most of these tests, a kernel takes 1 us if it is fast on blocked tensors, and 10 us otherwise. A
+reorder takes 2 us.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ def chosen(model: onnx.ModelProto, us: Microseconds, layout: Layout = "blocked16
 
 
 def blocked(model: onnx.ModelProto, us: Microseconds, layout: Layout = "blocked16") -> set[str]:
-    """The operators with a blocked output.
+    """Return the names of the operators with a blocked output.
 
-    Also checks that kernels know the layout of each tensor.
+    The function also checks that each operator's description has the layouts of its tensors.
     """
     program = chosen(model, us, layout)
     for op in program.operators:
@@ -138,7 +139,8 @@ def test_what_is_least_in_all(others_us: float, reorder_us: float, expected: set
     """Of three convolutions, only the second is faster on blocked tensors. The other two are
     slower.
 
-    Each comment above adds up the times of the three convolutions and of the reorder, if any.
+    The comments of the test's parameters add up the times of the three convolutions, and of the
+    reorder if there is one.
     """
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
@@ -222,10 +224,8 @@ def test_kernels_that_are_far_slower_are_not_measured() -> None:
 
 @pytest.mark.parametrize(("columns", "takes_library"), [(256, True), (255, False)])
 def test_tvm_does_not_win_large_products_of_a_row(columns: int, takes_library: bool) -> None:
-    """While kernels are chosen, the matrix of such a product is in the cache.
-
-    In a model, the product reads its matrix from memory. So a short time of TVM's kernel here
-    must not decide.
+    """TVM's kernel is faster here, but must not be chosen for a large matrix. While kernels are
+    measured, the matrix is in the cache. In a model, the product reads it from memory.
     """
     net = nets.Net()
     net.op("MatMul", [net.input("x", (1, 256)), net.weight(256, columns)], "y")
@@ -239,7 +239,9 @@ def test_tvm_does_not_win_large_products_of_a_row(columns: int, takes_library: b
 
 
 class _Noisy(MadeUp):
-    """The first measurement of TVM's kernels is wrong by chance. All measurements are kept."""
+    """A latency is the mean of the measurements in `runs`, which holds those of TVM's kernels under
+    False and those of the library's kernels under True. A new measurement gives 10 us.
+    """
 
     def __init__(self, program: Program, runs: dict[bool, list[float]]) -> None:
         self._runs = runs
@@ -397,9 +399,8 @@ def test_the_cpu_that_runs_the_model_decides_how_many_channels_a_block_has(
 
 
 def grouped(size: int) -> onnx.ModelProto:
-    """A convolution with 4 channels in a group, between two convolutions that may be blocked.
-
-    oneDNN has only its reference implementation for such a convolution on blocked tensors.
+    """A convolution with 4 channels in a group, between two convolutions that may be blocked. For
+    blocked tensors and groups of 4 channels, oneDNN has only its slow reference implementation.
     """
     net = nets.Net()
     x = net.input("x", [1, 64, size, size])
@@ -447,11 +448,11 @@ def test_a_timer_tells_a_reference_implementation_from_others() -> None:
     inner = {program.storage_of(op.outputs[0]) for op in program.operators[:-1]}
     names = [op.name.split("/")[0] for op in program.operators]
     found = laid_out(given_to(program, range(len(names)), "onednn"), inner, "onednn", layout)
-    kernels = types.SimpleNamespace()  # No kernel of TVM is needed.
+    kernels = types.SimpleNamespace()  # The test runs no kernel of TVM.
     timer = CpuStageTimer(found, kernels, streams=1)
     model = MeasuredLatency(found, {}, timer)
     assert model.has_only_reference(names.index("grouped"))
     assert not model.has_only_reference(names.index("before"))
-    # A measured latency decides, whichever implementation the library has.
+    # Once its latency is measured, the operator no longer counts as one to avoid.
     assert model.stage([[names.index("grouped")]]) > 0
     assert not model.has_only_reference(names.index("grouped"))

@@ -96,9 +96,9 @@ def test_running_sums_are_proven(name: str) -> None:
 
 
 def divided_by_balance(net: Masked) -> str:
-    """The divisor at a position is the number of given minus the number of padded positions so far.
+    """Divide each position by the number of given minus the number of padded positions so far.
 
-    The divisor becomes 0 at a padded position, and at no given position.
+    This divisor becomes 0 at a padded position, and at no given position.
     """
     sign = net.do("Sub", net.do("Mul", net.float_mask(), net.number(2)), net.number(1))
     balance = net.do("Unsqueeze", net.do("CumSum", sign, net.number(1, np.int64)), net.ints(2))

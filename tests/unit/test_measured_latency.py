@@ -69,7 +69,8 @@ def test_latencies_are_microseconds_without_the_start_of_a_run(compilation: Comp
 def test_no_latency_is_zero() -> None:
     """Callers divide by latencies, so a latency must not be 0.
 
-    But a run may be shorter than an empty stage, whose time is subtracted from the run.
+    A latency is the time of a run minus the time of an empty stage. Here the run is the shorter of
+    the two.
     """
     assert Estimate.of_runs([1e-6, 1e-6], start_us=50.0).latency_us > 0
 
@@ -110,7 +111,8 @@ def test_only_what_comes_near_is_measured(compilation: Compilation) -> None:
     a, b = heaviest(compilation)
     model = latency(compilation)
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
-    # One run was enough to show that `b` takes longer than 1e-6 us. `a` was not run.
+    # One run was enough to show that `b` takes longer than 1e-6 us. It is clear without a run that
+    # `a` takes less than 1e9 us.
     assert model.measured == 1
     known = float(model.stages([[[a]]])[0])
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]

@@ -148,7 +148,7 @@ def test_numbers_are_quantised_by_scales_of_bfloat16() -> None:
 
 
 def test_only_casts_round_between_operators() -> None:
-    """The sum 1 + 2**-9 is no number of bfloat16. Without a cast, the next operator reads it
+    """The sum 1 + 2**-9 is not a number of bfloat16. Without a cast, the next operator reads it
     unrounded."""
     x, small = np.ones(1, BFLOAT16), np.full(1, 2.0**-9, BFLOAT16)
 

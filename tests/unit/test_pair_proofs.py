@@ -86,8 +86,8 @@ def test_causal_attention_needs_no_mask() -> None:
 
 
 def test_each_row_may_begin_with_0_but_not_with_a_causal_mask_too() -> None:
-    """With a causal mask, the first position sees only itself. If the other mask is 0 there, the
-    first position has nothing left to attend to."""
+    """With a causal mask, the first position sees only itself. If the mask of padding is 0 at the
+    first position, this position has nothing left to attend to."""
     attention = pair_model(lambda net: net.attention())
     rows = proven(attention)
     assert rows == BATCH_FIRST

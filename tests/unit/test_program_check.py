@@ -414,8 +414,8 @@ class _ForEvenBatches(torch.nn.Module):
 
 
 def test_guards_under_another_name_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later PyTorch may rename the guards. Without guards, 3 rows would run the code for even
-    batches."""
+    """A program has guards: conditions on its sizes. If a later PyTorch renamed them, we would miss
+    them, and a batch of 3 would run code for even batches. So an error is raised instead."""
     program, fixed = (
         torch.export.export(_ForEvenBatches(), (torch.ones(4, 2),), dynamic_shapes=dims)
         for dims in ([{0: torch.export.Dim.AUTO}], None)

@@ -151,10 +151,8 @@ def _rows_are_independent(seed: int, axis: int) -> bool:
 
 
 def check_graphs(seeds: range) -> tuple[int, int]:
-    """Check random graphs.
-
-    Return for how many the proof succeeded, and for how many of these it was wrong.
-    """
+    """Check the proof on random graphs. Return the number of graphs for which the proof succeeded,
+    and the number of those for which it was wrong."""
     proven = wrong = 0
     for seed in seeds:
         programs = {

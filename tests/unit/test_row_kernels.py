@@ -184,7 +184,7 @@ def test_a_share_writes_its_columns_only() -> None:
     for part in divided.operators:
         alone = dataclasses.replace(divided, operators=[part])
         result = run(alone, arrays_of(op)).view(np.float32).reshape(3, 256)
-        found.append(~np.isnan(result))  # `run` fills the result with bits of NaN.
+        found.append(~np.isnan(result))  # Unwritten numbers are NaN.
     assert found[0][:, :128].all()
     assert not found[0][:, 128:].any()
     np.testing.assert_array_equal(found[1], ~found[0])

@@ -83,7 +83,7 @@ def test_answers_are_those_of_whole_runs(policy: Callable[[], Policy]) -> None:
 
 
 class Recorded(Model):
-    """A model that notes the block of each request, and holds requests up at a gate."""
+    """A model that notes each run of a block. If `hold` is an event, runs wait for it."""
 
     seen: ClassVar[list[tuple[str, int, int]]] = []
     hold: threading.Event | None = None

@@ -105,7 +105,7 @@ def test_auto_keeps_a_right_interference_in_overload():
 
 @pytest.mark.parametrize("given_us", [None, 1e6])
 def test_a_load_that_comes_all_at_once_is_decided_about(given_us):
-    """At the first decisions no time has passed, so no observation contradicts the expectation."""
+    """All requests arrive at time 0. So at the first decisions `auto` has observed nothing yet."""
     count = 512
     deadlines_us = None if given_us is None else np.full(count, given_us)
     arrivals = Arrivals(np.zeros(count), np.arange(count) % 2, deadlines_us=deadlines_us)

@@ -98,7 +98,8 @@ def test_a_librarys_kernel_is_bound_to_what_its_stage_computes() -> None:
 
 def test_a_large_tensor_is_full_of_random_numbers() -> None:
     program = crossing_chains()
-    wide = (3, 50_000)  # Fewer numbers are drawn, so they repeat.
+    # The tensor has more numbers than are drawn, so the drawn numbers repeat.
+    wide = (3, 50_000)
     values = [replace(value, shape=wide, dtype="bfloat16") for value in program.values]
     bound = StageOperators(replace(program, values=values, weights={}), GivenKernels(), np.copy)
     (read, written), _ = bound.bind([[0]])

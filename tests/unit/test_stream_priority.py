@@ -1,4 +1,4 @@
-"""Tests that the stream with most of the longest chain has priority."""
+"""Tests that the stream has priority on which most of the longest path of operators runs."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_without_time_tvm_runs_what_it_usually_runs_faster() -> None:
     net = nets.Net()
     net.input("image", (1, 8, 12, 12))
     net.input("rows", (4, 32))
-    net.conv("image", "conv", (8, 12), 3)  # Of 12 channels, so its result is not blocked.
+    net.conv("image", "conv", (8, 12), 3)  # 12 channels are not blocked.
     net.op("GlobalAveragePool", ["conv"], "mean")
     net.op("MatMul", ["rows", net.weight(32, 1)], "column")
     net.op("MatMul", ["rows", net.weight(32, 48)], "columns")

@@ -119,14 +119,15 @@ def test_loops_become_vectors():
 
 @pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "erf", "log", "log2", "exp2"])
 def test_no_bound_value_begins_with_a_bound_value(name: str) -> None:
-    """TVM's passes would simplify the inner value several times as often."""
+    """If the value of a `Let` began with another `Let`, TVM's passes would simplify the inner value
+    many more times."""
     bound = bound_values(FUNCTIONS[f"prim.{name}" if name == "log2" else f"tirx.{name}"])
     assert bound
     assert not any(isinstance(value, tirx.Let) for value in bound)
 
 
 def test_the_exponential_binds_only_short_expressions() -> None:
-    """TVM's passes simplify each bound value several times: a long one takes most of their time."""
+    """TVM's passes simplify the value of each `Let` several times, which is slow for a long value."""
     lengths = []
     for value in bound_values(FUNCTIONS["tirx.exp"]):
         nodes: list[Any] = []

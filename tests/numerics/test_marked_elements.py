@@ -158,7 +158,8 @@ def test_elements_written_to_a_larger_tensor_or_with_a_maximum(use: str) -> None
     ],
 )
 def test_elements_that_are_moved_together(use: str) -> None:
-    """One or several operators in turn read the elements. The first cannot read the mask itself."""
+    """The elements at which a mask is true are moved together before an operator reads them. This
+    is needed if the operator could not read the mask in their place."""
     text = "agraph (float[3, 4] x, float[3, 4] y) => (" + (
         "int64[a, b] z) {" if "columns" in use else "float[n] z) {"
     )

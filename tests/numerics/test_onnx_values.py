@@ -276,7 +276,7 @@ def test_no_divisor_stops_the_program(dtype: str, op: str, attributes: dict[str,
 def divided(x: np.ndarray, y: np.ndarray, op: str, is_fmod: bool) -> np.ndarray:
     """The quotients of `x` and `y`, rounded towards zero, or their remainders, by `op`.
 
-    A division by 0 gives 0, and a number that is too large wraps around.
+    Where `y` is 0, the result is 0. Results that are too large for the type wrap around.
     """
     results = []
     for a, b in zip(x.tolist(), y.tolist(), strict=True):

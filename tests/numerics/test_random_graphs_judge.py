@@ -23,9 +23,10 @@ X = {"x": np.linspace(-2, 3, 8, dtype=np.float32)}
 
 
 def played(monkeypatch: pytest.MonkeyPatch, error: dict[str, float]) -> None:
-    """Replace the compiler by onnxruntime, with errors in the outputs that `error` names.
+    """Replace the compiler by onnxruntime, and add errors to the outputs that `error` names.
 
-    If every value of the graph is an output, there are no errors.
+    The errors stand for a fault of fused kernels. So none are added if every value of the graph is
+    an output, because then no kernels are fused.
     """
 
     def run_all(

@@ -1,7 +1,8 @@
 """`python -m tests.random_graphs.minimise SEED`: finds the smallest failing part of a graph.
 
-A wrong node may be right by itself, if its neighbours are fused with it. So the part grows
-backwards from the node, and the values that it reads from outside are inputs.
+A node may be wrong only in a kernel that is fused with its neighbours. So the search begins with a
+wrong node and adds the nodes before it, step by step. The inputs of such a part are the values that
+it reads from other nodes.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def by_onnxruntime(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray
 class Slice(OpRun):  # type: ignore[misc]
     """`Slice` as ONNX's text defines it.
 
-    If it steps backwards, a start before the first element means the first element. The reference
-    slices as Python does, and then the slice is empty.
+    If a slice steps backwards, a start before the first element means the first element. ONNX's
+    reference slices like Python, which gives an empty slice in this case.
     """
 
     def _run(

@@ -17,7 +17,8 @@ from tests.nets import Net
 
 Dim = int | str
 Value = tuple[str, tuple[Dim, ...]]
-"""The name of a tensor of floats and its shape, in which a name stands for any size."""
+"""The name of a tensor of floats, and its shape. A name in the shape, such as `n`, stands for a
+dimension of any size."""
 
 
 class SymbolicGraph(Net):
@@ -375,10 +376,8 @@ class SymbolicGraph(Net):
         self._become(self.do("If", self.do("Squeeze", condition), **graphs))
 
     def cut(self) -> None:
-        """Reverses an axis, or subtracts the maximum of its first elements.
-
-        The number of these elements is computed from a size.
-        """
+        """Reverses an axis, or subtracts the maximum of the axis's first elements, whose number is
+        computed from a size."""
         axis = self.axis(0.7)
         ends = self.ints(-1), self.ints(-(2**31)), self.ints(axis), self.ints(-1)
         if self.r.integers(2):

@@ -375,7 +375,7 @@ WIDE = {
 @pytest.mark.parametrize("constants", [True, False], ids=["constant", "variable"])
 @pytest.mark.parametrize("op", WIDE.values(), ids=WIDE)
 def test_bits_do_not_depend_on_the_team(op: LibraryOp, constants: bool) -> None:
-    """If threads divided a reduction, the order of additions would depend on the number of threads."""
+    """If threads divided a sum, the order of additions would depend on the number of threads."""
     arrays = random(*op.shapes[:-1])
     alone = run(op, arrays, threads=1, constants=constants)
     for threads in (2, 3, 4):

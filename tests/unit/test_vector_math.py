@@ -127,7 +127,7 @@ def test_no_bound_value_begins_with_a_bound_value(name: str) -> None:
 
 
 def test_the_exponential_binds_only_short_expressions() -> None:
-    """TVM's passes simplify the value of each `Let` several times, which is slow for a long value."""
+    """TVM's passes simplify the value of each `Let` several times, so long values are slow."""
     lengths = []
     for value in bound_values(FUNCTIONS["tirx.exp"]):
         nodes: list[Any] = []

@@ -36,7 +36,8 @@ def _check(module: GraphModule, model: onnx.ModelProto, *given: Mapping[str, np.
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Fill the rows of each tensor beyond its size with NaN, or with huge numbers."""
+    """A tensor whose size depends on the data has memory for its largest size. Fill the rows that
+    it does not use with NaN or huge numbers."""
     standing, seen = counted.CountedTensors.standing, []
 
     def poisoned(

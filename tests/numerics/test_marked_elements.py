@@ -91,7 +91,7 @@ def test_elements_at_which_a_mask_is_true() -> None:
     for each in (x, -np.abs(x), np.abs(x)):
         feed["x"] = each
         feed["y"] = y if each is x else np.nan_to_num(y)
-        # The largest element of an empty tensor is an error in onnxruntime.
+        # onnxruntime raises an error for the maximum of an empty tensor.
         names = [o.name for o in session.get_outputs() if (each > 0).any() or o.name != "m"]
         results = dict(zip("abcdsmne", module(*feed.values()), strict=True))
         for name, wanted in zip(names, session.run(names, feed), strict=True):

@@ -238,7 +238,7 @@ def test_what_is_refused_is_among_onnx_tests() -> None:
 @pytest.mark.parametrize("shard", range(_SHARDS))
 def test_no_operator_is_wrong(shard: int) -> None:
     if shard % 2 and "TVM_INTEROP_ALL_OF_ONNX" not in os.environ:
-        pytest.skip("every second shard is for TVM_INTEROP_ALL_OF_ONNX=1: minutes")
+        pytest.skip("this shard takes minutes: set TVM_INTEROP_ALL_OF_ONNX=1 to run it")
     names = sorted(name for name in _cases() if not _EXPANDED.search(name))[shard::_SHARDS]
     wrong, refused, listed = {}, set(), _listed_as_refused()
     for name in names:

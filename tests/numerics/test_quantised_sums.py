@@ -1,4 +1,5 @@
-"""Compares sums and means between roundings with onnxruntime. Results may differ by one step."""
+"""Compares sums and means of quantised tensors with onnxruntime. The results are quantised again,
+and may differ by one step."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def residual(
     both: bool = False,
     per_channel: bool = True,
 ) -> str:
-    """The sum of a convolution and its image, or of two convolutions.
+    """The sum of a convolution's result and the convolution's image, or of two results.
 
     `types` has the types of the image, of the convolution's result and of the sum.
     """

@@ -87,7 +87,7 @@ class Refusal(NamedTuple):
     Attributes
     ----------
     op: the operator; "" stands for any operator.
-    words: words of our message.
+    words: words that our error message contains.
     reason: why it is refused.
     """
 

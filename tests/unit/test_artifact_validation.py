@@ -1,4 +1,5 @@
-"""Tests that plans with wrong addresses or unwritten bytes are refused by errors with names."""
+"""Tests that a plan with wrong addresses or unwritten bytes is refused, and that the error names
+the operator or value at fault."""
 
 from __future__ import annotations
 

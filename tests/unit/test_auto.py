@@ -140,7 +140,8 @@ def test_a_network_that_keeps_all_streams_busy_is_not_searched():
 
 
 def test_streams_of_parts_count_as_parts_run_side_by_side():
-    """Parts take twice as long side by side as alone, so several streams of parts gain nothing."""
+    """Parts take twice as long side by side as alone, so running parts on several streams gains
+    nothing."""
     graph = OpGraph.from_edges(4, [(0, 2), (1, 3)])
     table = Contended([1.0, 1.0, 1.0, 1.0], 1.0)
     stats = schedule(

@@ -28,7 +28,7 @@ EVERY = np.arange(2**16, dtype=np.uint16).view(BFLOAT16)
 """Every number of bfloat16, infinities and NaN included."""
 QUICK: dict[str, Any] = {"scheduler": "sequential", "time_budget": 0}
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Casts of NaN and large numbers.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Casting NaN warns.
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -261,7 +261,8 @@ def test_reinterpreted_bits_are_refused() -> None:
 
 
 def product(rows: int | str = 2) -> tuple[onnx.ModelProto, np.ndarray, np.ndarray]:
-    """Return a model that multiplies its input by a matrix, an input, and the expected output."""
+    """Return three things: a model that multiplies its input by a matrix, an input for it, and the
+    expected output."""
     w, x = numbers(8, 4), numbers(2, 8, seed=1)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     model = _model(nodes, {"x": x}, {"y": TensorProto.BFLOAT16}, {"w": w})
@@ -308,7 +309,7 @@ def test_tensors_of_pytorch(tmp_path: Path) -> None:
     for found in (out, shared):
         assert found.dtype == torch.bfloat16
         assert np.array_equal(found.view(torch.int16).numpy().view(BFLOAT16), want)
-    module.set_input("x", tensor.T.contiguous().T)  # The columns are contiguous.
+    module.set_input("x", tensor.T.contiguous().T)  # It is stored by columns.
     module.run()
     assert np.array_equal(module.get_output(0).numpy(), want)
 

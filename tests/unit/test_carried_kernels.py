@@ -132,7 +132,8 @@ def test_other_operators_get_a_librarys_kernel(donor: Artifact) -> None:
 def test_the_checks_of_large_kernels_are_not_repeated(donor: Artifact) -> None:
     checked = compiled(donor, 16)  # `checked` has the kernels of `donor`.
     assert ChosenKernels.of(checked).are_checked
-    assert not ChosenKernels.of(donor).are_checked  # Its time budget is 0.
+    # The time budget of `donor` is 0, which leaves no time for checks.
+    assert not ChosenKernels.of(donor).are_checked
     other = changed(checked, kind="matmul")
     for like, size, count in ((checked, 80, 0), (donor, 80, 2), (checked, 16, 2), (other, 80, 1)):
         check = compiled(like, size).manifest.kernel_check

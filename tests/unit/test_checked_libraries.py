@@ -123,7 +123,8 @@ def test_no_fault_is_seen_in_a_normalisation_over_channels() -> None:
 def test_a_kernel_that_rounds_its_factors_is_checked_on_rounded_numbers(
     is_wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A convolution from float32 to float32, whose factors are bfloat16."""
+    """A convolution that reads and writes float32, but rounds the factors of its products to
+    bfloat16."""
     checked_libraries._right.clear()
     run = FencedLibraryKernel.run_fenced
 

@@ -173,7 +173,8 @@ def test_the_c_interface(path: Path, wanted: list[list[np.ndarray]]) -> None:
 
 
 def test_an_older_version_refuses_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 5 knows no sizes that depend on the data. It would return rows without meaning."""
+    """The format of version 5 has no sizes that depend on the data. A package that knows only
+    version 5 would return the unused rows of an output too."""
     with tarfile.open(path) as file:
         manifest = json.loads(file.extractfile("manifest.json").read())  # type: ignore[union-attr]
     assert manifest["version"] == 6

@@ -233,7 +233,7 @@ OTHERS: dict[str, tuple[Callable[..., relax.Expr], list[Shape], str]] = {
         [(1, 80, 28, 28), (80,), (80,)],
         "float32",
     ),
-    # If the channels are the last axis, TVM's own kernel of the norm is used.
+    # If the channels are the last axis, TVM's own kernel of the group norm is used.
     "two sums at once": (
         lambda x, g, b: relax.op.nn.group_norm(x, g, b, 1, channel_axis=3, axes=[1, 2]),
         [(1, 28, 28, 80), (80,), (80,)],

@@ -40,7 +40,8 @@ def test_groups_are_packed_one_by_one(groups: int, packed_at_once: int) -> None:
 
 
 def test_what_is_pointwise_has_one_long_loop() -> None:
-    """If the innermost loop is short, LLVM vectorises the loop around it, by slow gathers."""
+    """An element-wise kernel gets one long loop. If its innermost loop were short, LLVM would
+    vectorise the loop around it, with slow gathers."""
 
     def innermost(op: Any, *shapes: Shape) -> int:
         (func,) = DefaultCPUSchedule()(lowered(op, *shapes)).functions.values()
@@ -61,7 +62,8 @@ def test_what_is_pointwise_has_one_long_loop() -> None:
 
 
 def test_short_planes_and_rows_are_vectors() -> None:
-    """Short loops are vectorised, because LLVM would write out their operations one by one."""
+    """Short loops are vectorised by the schedule, because LLVM would unroll them into operations on
+    single numbers."""
 
     def kinds(op: Any, *shapes: Shape) -> set[int]:
         (func,) = DefaultCPUSchedule()(lowered(op, *shapes)).functions.values()

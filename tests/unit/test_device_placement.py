@@ -161,7 +161,7 @@ def test_parts_of_a_tensor_on_two_gpus() -> None:
     operators = [
         Operator("P", "k", (0,), (1,)),
         Operator("Q", "k", (0,), (2,)),
-        Operator("R", "k", (2,), (4,)),  # R reads the part on the GPU where it was made.
+        Operator("R", "k", (2,), (4,)),  # R runs on the GPU that computes q.
         Operator("Y", "k", (3, 4), (5,)),
     ]
     program = Program(values, operators, (0,), (5,))
@@ -173,8 +173,8 @@ def test_parts_of_a_tensor_on_two_gpus() -> None:
         "r to cuda:0": ("cuda:1", ["r"], ["r@cuda:0"], ["R"]),
         "Y": ("cuda:0", ["pq", "r@cuda:0"], ["y"], ["r to cuda:0"]),
     }
-    # If the other GPU reads the whole tensor, the tensor is copied there. A part that is read by
-    # itself stays on its GPU.
+    # Y runs on the second GPU and reads the whole tensor, so the tensor is copied there. R runs
+    # there too and reads only the part q, so q is copied by itself.
     assert described(split([[0, 1], [2, 3]], [0, 1], program)) == {
         "P": ("cuda:0", ["x"], ["p"], []),
         "Q": ("cuda:0", ["x"], ["q"], []),

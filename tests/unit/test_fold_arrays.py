@@ -141,7 +141,8 @@ def test_constants_that_go_through_tuples_are_computed() -> None:
 
 
 def test_a_lookup_by_an_index_that_is_data() -> None:
-    """Only the shape is known before the run, so there is no constant to compute."""
+    """The shape of `x` is known before the run, so its size is folded into a constant. The index
+    `at` is an input, so the addition that reads `at` stays."""
     x = relax.Var("x", relax.TensorType((4, 5), "float32"))
     at = relax.Var("at", relax.TensorType((3,), "int64"))
     bb = relax.BlockBuilder()

@@ -225,7 +225,8 @@ def test_node_tvm_fails_on_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", 1, [1, 1, None, None]))
     with pytest.raises(UnsupportedModelError, match=r"node `z/Resize` \(`Resize`\)"):
         load_model(model)
-    gc.collect()  # TVM warns when an unfinished `BlockBuilder` is destroyed.
+    # If a `BlockBuilder` was left unfinished, TVM warns when it is destroyed here.
+    gc.collect()
     told = capfd.readouterr()
     assert told.out == ""
     assert "BlockBuilder" not in told.err

@@ -359,7 +359,7 @@ def test_two_modules_in_two_threads(artifact: tvm_interop.Artifact) -> None:
 
 
 def test_a_plan_that_names_a_kernel_which_is_not_there() -> None:
-    """This happens if the plan of one model is combined with the kernels of another model."""
+    """A plan names a missing kernel if it is combined with the kernels of another model."""
     artifact = tvm_interop.compile(two_inputs(), scheduler="sequential", providers=["tvm"])
     operators = [msgspec.structs.replace(op, kernel="nothing") for op in artifact.plan.operators]
     plan = msgspec.structs.replace(artifact.plan, operators=operators)

@@ -165,7 +165,8 @@ def test_torch_in_and_out(module: GraphModule, wanted: np.ndarray) -> None:
 
 
 def test_torch_out_without_tvm(artifact: tvm_interop.Artifact, wanted: np.ndarray) -> None:
-    """Without TVM imported, tensors have no method `copyfrom`."""
+    """An output must be copied into a tensor of PyTorch even if TVM is not imported. The method
+    `copyfrom` of TVM's tensors is then missing."""
     assert artifact.path is not None
     code = (
         "import sys, numpy as np, torch, tvm_interop\n"

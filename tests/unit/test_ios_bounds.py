@@ -168,7 +168,8 @@ def test_a_price_below_its_bound_is_reported(caplog):
     assert made.stats["bound_scale"] == pytest.approx(0.95 / 2)
     full = schedule(graph, "ios", Contended(us, 1, 0.5, 0.5), bounds=False)
     assert full.stats["below_bound"] == 0
-    # The lowered bounds are not above the latency of any stage, so the schedule is the same.
+    # After `ios` has lowered the bounds, no stage is faster than its bound. So the schedule is the
+    # same as without bounds.
     assert made == full
 
 

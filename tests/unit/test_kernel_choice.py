@@ -272,10 +272,8 @@ def test_what_is_close_is_measured_again(fluke_us: float, rounds: int) -> None:
 
 
 class _Asked(MadeUp):
-    """TVM's kernel and the library's kernel take equally long.
-
-    The test checks which of them is measured again.
-    """
+    """Latencies in which TVM's kernel and the library's kernel take equally long. The list `again`
+    gets the names of the operators whose kernels are measured again."""
 
     measured = 1
 
@@ -364,7 +362,7 @@ def test_parts_of_a_concatenation_lie_as_it_does() -> None:
         return net.model("y")
 
     assert blocked(joined(16, 32), liked_by()) == {"part0", "part1"}
-    # Only the last part of a concatenation may end in a block that is padded with zeros.
+    # Only the last input of a concatenation may end in a block that is padded with zeros.
     assert blocked(joined(16, 24), liked_by()) == {"part0", "part1"}
     assert blocked(joined(24, 16), liked_by()) == set()
     assert blocked(joined(32, 8), liked_by()) == set()
@@ -453,6 +451,7 @@ def test_a_timer_tells_a_reference_implementation_from_others() -> None:
     model = MeasuredLatency(found, {}, timer)
     assert model.has_only_reference(names.index("grouped"))
     assert not model.has_only_reference(names.index("before"))
-    # Once its latency is measured, the operator no longer counts as one to avoid.
+    # Once the latency of `grouped` is measured, the latency decides, and it no longer matters that
+    # oneDNN has only a reference implementation.
     assert model.stage([[names.index("grouped")]]) > 0
     assert not model.has_only_reference(names.index("grouped"))

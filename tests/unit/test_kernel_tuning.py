@@ -182,7 +182,7 @@ def test_search_and_resume(compilation: Compilation, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_sum_is_split() -> None:
-    """If threads added parts of a sum, the order of additions would depend on their number.
+    """If threads added up a sum in parts, its bits would depend on the number of threads.
 
     MetaSchedule's own rules split a long sum if nothing else can be divided.
     """

@@ -142,7 +142,7 @@ def test_unknown_target(tmp_path: Path) -> None:
         build_kernels(_Kernels, "no-such-target", tmp_path / "k.so")
 
 
-# Kernels that run in shares.
+# The next tests are about kernels that run in shares.
 
 
 def scheduled(model: Any) -> tvm.IRModule:

@@ -59,7 +59,8 @@ def test_nothing_is_said_if_nothing_is_merged() -> None:
     made = compilation(providers=["onednn"])
     manifest = made.artifact(made.sequential()).manifest
     assert manifest.merge_check is None
-    # Older versions of this package refuse fields that they do not know.
+    # Older versions of this package refuse a field that they do not know, so an artifact that does
+    # not need the field must not have it.
     assert b"merge_check" not in manifest.to_json()
 
 

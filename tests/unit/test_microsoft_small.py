@@ -177,7 +177,8 @@ def test_softmax_of_old_opsets_has_one_long_axis(opset: int, axis: int) -> None:
 
 def test_attention_of_bytes() -> None:
     nodes = Nodes()
-    # The weights are small, as some CPUs make onnxruntime add products in 16 bits.
+    # On some CPUs, onnxruntime adds products in 16 bits, which overflows unless the weights are
+    # small.
     weights, bias = RNG.integers(-60, 60, (8, 24)).astype(np.int8), numbers(24)
     masks = [None, np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32), np.array([3, 2], np.int32)]
     for causal in (0, 1):

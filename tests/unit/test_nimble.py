@@ -1,4 +1,4 @@
-"""Compares Nimble with all assignments that keep the parallelism of the graph."""
+"""Compares Nimble with all assignments to streams that keep the parallelism of the graph."""
 
 from itertools import pairwise
 

@@ -87,7 +87,7 @@ def test_a_program_in_c_counts_alike(made: Artifact) -> None:
         found = model.run_counts(shape)
         told = (found.exact, found.filled_up, found.rows_given, found.rows_computed)
         assert told == EXPECTED[sizes[shape]]
-    models[3].run(_x(4, 8))  # This is one of the compiled shapes.
+    models[3].run(_x(4, 8))  # (4, 8) is a compiled shape.
     assert models[3].run_counts(3).exact == 3
     assert models[3].run_counts(0).exact == 0, "each loaded model counts its own runs"
 

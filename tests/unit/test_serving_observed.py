@@ -27,7 +27,7 @@ CAPACITY = 1e6 / sum(PROGRAMS.model_us(m) for m in range(2))
 class Watched(Policy):
     """A policy that serves like `streams`, and observes the load.
 
-    After `anew_at` arrivals it starts to observe anew, once no instance is running.
+    After `anew_at` arrivals, the policy waits until no instance is running, and then observes anew.
     """
 
     def __init__(self, anew_at=None, compared=10**6):

@@ -159,7 +159,8 @@ def test_double_precision_stays_a_call():
 
 
 def test_functions_of_rounded_numbers_are_rounded_in_vectors():
-    """TVM once refused to vectorise this kernel, which it had made itself for a quantised model."""
+    """TVM once refused to vectorise this kernel, although TVM itself makes it for a quantised
+    model."""
 
     def rounded(x):
         steps = tirx.min(tirx.max(tirx.nearbyint(x / 0.05) + 7.0, 0.0), 255.0)

@@ -126,9 +126,9 @@ def _kind(verdicts: Mapping[str, bool], right: str) -> str:
 def left_open(node: onnx.NodeProto, given: Arrays) -> bool:
     """Whether ONNX does not define the result of a node.
 
-    It defines no result for a cast of a number that does not fit into the integer type. It defines
-    none for a Fourier transform of infinity either: the algorithm decides whether infinity is
-    multiplied by 0, which gives NaN, or by a number near 0.
+    ONNX defines no result for a cast of a number that does not fit into the integer type. It
+    defines none for a Fourier transform of infinity either: the algorithm decides whether infinity
+    is multiplied by 0, which gives NaN, or by a number near 0.
     """
     if node.op_type == "DFT":
         return not _all_finite(given)

@@ -27,7 +27,7 @@ _DEEPEST = 8
 def smallest(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]] | None:
     """A small model that fails, from the graph of this seed, and its inputs. None if there is none.
 
-    The small model has the same shapes as in the graph.
+    The tensors of the small model have the shapes that they have in the graph.
     """
     graph = random_graph(seed)
     model, feed = graph.build(), graph.feeds(seed * 7)

@@ -309,7 +309,7 @@ def test_tensors_of_pytorch(tmp_path: Path) -> None:
     for found in (out, shared):
         assert found.dtype == torch.bfloat16
         assert np.array_equal(found.view(torch.int16).numpy().view(BFLOAT16), want)
-    module.set_input("x", tensor.T.contiguous().T)  # It is stored by columns.
+    module.set_input("x", tensor.T.contiguous().T)  # The input is stored by columns.
     module.run()
     assert np.array_equal(module.get_output(0).numpy(), want)
 

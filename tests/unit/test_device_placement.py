@@ -125,7 +125,8 @@ def test_an_input_that_several_read_is_copied_by_nobody() -> None:
 def test_each_gpu_has_an_arena() -> None:
     plan = two_gpus()
     used = {v.name: (v.device, v.offset) for v in plan.values if v.storage == "arena"}
-    # `a` is sent while B reads it and writes `b`. `c` comes back while `b` waits for it.
+    # `a` is sent while B reads it and writes `b`, and the copy of `c` comes back while `b` is kept
+    # for D. So these three tensors have separate memory on the first GPU.
     assert {name for name, (device, _) in used.items() if device == "cuda:1"} == {
         "a_flat@cuda:1",
         "c",

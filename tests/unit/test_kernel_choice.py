@@ -129,6 +129,7 @@ def test_nothing_is_blocked_where_nothing_gains() -> None:
 @pytest.mark.parametrize(
     ("others_us", "reorder_us", "expected"),
     [
+        # Each comment adds up the times of the three convolutions, and of the reorder if any.
         (14.0, 2.0, {"a"}),  # 14 us + (1 us + a reorder of 2 us) + 10 us
         (14.0, 4.5, {"a", "b"}),  # 14 us + 1 us + 14 us
         (15.0, 3.0, {"a"}),  # 15 us + (1 us + a reorder of 3 us) + 10 us
@@ -136,12 +137,8 @@ def test_nothing_is_blocked_where_nothing_gains() -> None:
     ],
 )
 def test_what_is_least_in_all(others_us: float, reorder_us: float, expected: set[str]) -> None:
-    """Of three convolutions, only the second is faster on blocked tensors. The other two are
-    slower.
-
-    The comments of the test's parameters add up the times of the three convolutions, and of the
-    reorder if there is one.
-    """
+    """Of three convolutions, only the second is faster on blocked tensors. The first and the third
+    are slower."""
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
     net.conv(net.conv(net.conv(x, "a", (16, 16), 3), "b", (16, 16), 3), "c", (16, 16), 3)

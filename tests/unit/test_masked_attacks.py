@@ -1,4 +1,4 @@
-"""Models that were built to mislead the proof of masked sequences."""
+"""Models that were built to mislead the proof that padding does not change masked sequences."""
 
 from __future__ import annotations
 

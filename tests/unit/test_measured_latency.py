@@ -167,7 +167,8 @@ class _OneCoreAtFirst(GivenTimer):
 def test_streams_that_shared_a_core_are_measured_again(
     compilation: Compilation, again_us: float, us: float
 ) -> None:
-    """The shorter of the two measured times counts, in this process and in later processes."""
+    """A stage whose streams shared a core is measured again. The shorter of its two times counts,
+    in this process and in later ones."""
     timer, store = _OneCoreAtFirst(100.0, again_us), LatencyStore(":memory:")
     hashes = kernel_hashes(compilation.program.kernels)
     model = MeasuredLatency(compilation.program, hashes, timer, store=store)

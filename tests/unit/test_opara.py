@@ -51,8 +51,8 @@ def test_ties_go_to_the_operator_that_has_been_ready_for_longest():
 
 def test_without_traits_operators_launch_as_they_become_ready():
     assert schedule(GRAPH, "opara").launch_order == (0, 1, 2, 3, 4)
-    # All operators have fewer flops per byte than this limit, so all of them are memory-bound. The
-    # demands of `conv` and `relu` are both 1/4, so the lower id comes first.
+    # All operators have fewer flops per byte than the limit 1e9, so all are memory-bound. The
+    # demands of `conv` and `relu` are both 1/4, so the operator with the lower id comes first.
     made = schedule(GRAPH, "opara", traits=TRAITS, flops_per_byte=1e9)
     assert made.launch_order == (0, 3, 2, 1, 4)
 

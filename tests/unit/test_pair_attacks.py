@@ -1,4 +1,5 @@
-"""Models on batches of sequences that were built to mislead the proof for two ranges."""
+"""Models on batches of sequences that were built to mislead the proof that padding of both ranges,
+batch and length, changes no results."""
 
 from __future__ import annotations
 

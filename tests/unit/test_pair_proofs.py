@@ -1,4 +1,5 @@
-"""Tests the proof for two ranges, with models on batches of sequences built to mislead it."""
+"""Tests the proof that padding of two ranges, batch and length, changes no results. The models on
+batches of sequences were built to mislead the proof."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def jobs(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Each job of measuring adds its number of stages to this list, and takes 1 s of `clock`.
+    """A list to which each job of measuring adds its number of stages. A job takes 1 s of `clock`.
 
     The schedule that is found is always twice as fast as sequential execution.
     """
@@ -224,8 +224,8 @@ def test_what_was_measured_in_time_decides(clock: Clock, monkeypatch: pytest.Mon
         return Priced(lambda op: 10.0 if program.operators[op].library is None else 100.0, streams)
 
     monkeypatch.setattr(LoweredForCpu, "stage_timer", stage_timer)
-    # With blocks of 8 channels, as on CPUs without AVX-512, the rule for operators that were not
-    # measured in time would decide for most operators.
+    # Let blocks have 16 channels on any CPU. With 8 channels, as on CPUs without AVX-512, a rule
+    # instead of a measurement would decide for most operators.
     monkeypatch.setattr("tvm_interop.compiler.cpu.blocked_layout", lambda _: "blocked16")
 
     def libraries(seconds: float) -> tuple[int, tuple[str, ...]]:

@@ -63,7 +63,7 @@ def test_two_servers_measure_and_one_is_killed(farm: Farm, tmp_path: Path) -> No
     store = LatencyStore(tmp_path / "latency.db")
     records = [r for r in store.records() if r.setting and r.setting.device == f"rpc:{KEY}"]
     assert {r.key for r in records} == set(latency.keys([*stages, *([[i]] for i in range(n))]))
-    assert latency.measured == len(records), "each stage was measured once and stored"
+    assert latency.measured == len(records), "each stage must be measured once, and stored"
     here = compiled.measured_latency
     assert not set(here.keys(stages)) & {r.key for r in records}, "each device has its own keys"
     latency.close()

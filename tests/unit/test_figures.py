@@ -98,7 +98,7 @@ def test_no_measured_figure_is_written_by_hand() -> None:
         unknown = numbers - set(BY_HAND.get(name, {}))
         if unknown:
             found[name] = sorted(unknown)
-    assert not found, "generate these from a result file, or explain them in BY_HAND"
+    assert not found, "generate these numbers from a result file, or explain them in BY_HAND"
 
 
 _OTHERS = ("CHANGELOG.md", "cli.rst", "kinds.md", "sg_execution_times.rst")
@@ -160,7 +160,9 @@ def test_what_is_said_of_the_whole_of_top_is_so() -> None:
     a training used."""
     folder = figures.RESULTS / "serving" / "top_whole"
     cells = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
-    assert not top_whole_table.wins(cells), "`auto` would no longer be the best default"
+    assert not top_whole_table.wins(cells), (
+        "TOP now wins, so `auto` is perhaps not the best default"
+    )
     rows = [row for row in cells.values() if (row["device"], row["mix"]) == ("a100", "CNNs")]
     for load in ("clients", "poisson"):
         mixes = {

@@ -197,7 +197,7 @@ def test_what_numpy_fails_on_is_checked_against_a_plain_build(
     with caplog.at_level(logging.WARNING):
         check = compiled().manifest.kernel_check
     assert check is not None
-    assert check.plain, "the fault is found without NumPy"
+    assert check.plain, "the fault must be found without NumPy too"
     for name in check.plain:
         assert f"NumPy cannot evaluate kernel `{name}`" in caplog.text
     assert "MemoryError('no room')" in caplog.text

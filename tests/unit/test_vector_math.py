@@ -211,7 +211,7 @@ def test_functions_of_functions_compile_in_no_time(
     module = write_out(schedule.mod)
     stores: list[Any] = []
     tvm_ffi.structural_walk(module["nested"].body, (tirx.BufferStore, stores.append))
-    assert (len(stores) == 1) == in_a_branch, "arguments outside of branches are stored"
+    assert (len(stores) == 1) == in_a_branch, "only arguments outside of branches must be stored"
     library = build_kernels(module, "llvm", tmp_path / "nested.so")
     given = np.random.default_rng(0).standard_normal(64).astype(np.float32)
     got = tvm.runtime.tensor(np.zeros(64, np.float32))

@@ -1,4 +1,5 @@
-"""Tests the counts in Table 1 of the IOS paper, and the counts for the complete set of endings.
+"""Tests the numbers of transitions and schedules in Table 1 of the IOS paper, and the same numbers
+for the complete set of endings.
 
 The published counts come from an enumeration that allows only groups with a single root: the mode
 `paper`. They are 51 transitions and 131 schedules for the fire block, and 4871 and 3 757 392 for

@@ -426,8 +426,8 @@ def test_a_loop_that_ends_when_the_model_runs_has_a_size() -> None:
 
 @pytest.mark.parametrize("most", ["", "most"])
 def test_a_loop_without_a_largest_number_is_refused(most: str) -> None:
-    """PyTorch and TensorFlow leave out the largest number of iterations, or write the largest
-    integer."""
+    """PyTorch and TensorFlow export loops without a largest number of iterations, or with the
+    largest integer in its place."""
     text = _WHILE.replace("int64 {6}", f"int64 {{{2**63 - 1}}}").replace("(most,", f"({most},")
     with pytest.raises(UnsupportedModelError, match=r"`loop_1` .*no largest number of iterations"):
         load_model(_model(text))

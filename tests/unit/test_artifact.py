@@ -201,7 +201,7 @@ def test_saving_fails_whole(saved: Path, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["model.tar"]
 
 
-# Artifacts of earlier versions.
+# The next tests are about artifacts of earlier versions.
 
 OLD = Path(__file__).parents[1] / "data" / "artifacts"
 """The folder of artifacts of `two_inputs` for two streams and any x86-64 CPU.

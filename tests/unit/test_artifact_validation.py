@@ -24,10 +24,8 @@ NBYTES = 16 * 4 * 4
 
 
 def joined_plan() -> Plan:
-    """Two operators each write a half of `joined`. Two shares of a third operator read `joined`.
-
-    The third operator writes `y`.
-    """
+    """Two operators each write a half of `joined`. A third operator, in two shares, reads `joined`
+    and writes `y`."""
     values = [
         Value("x", ROW, "float32"),
         Value("joined", (1, 32, 2, 2), "float32"),

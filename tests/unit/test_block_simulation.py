@@ -124,7 +124,8 @@ def test_overlapping_arithmetic_with_memory_traffic_pays() -> None:
 
 
 def test_blocks_on_few_multiprocessors_stay_there() -> None:
-    """A run can take longer than the same kernels one after the other."""
+    """Both blocks of the wide kernel begin on the one multiprocessor that is free, and stay there.
+    So this run takes longer than the same kernels one after the other."""
     gpu = BlockGpu(2)
     short, wide = kernel(1, 1, WHOLE), kernel(2, 10, (2, 2, 2, 2), busy=1)
     assert side_by_side(gpu, wide) == [(0, 10)]

@@ -44,7 +44,7 @@ def running(net: Masked, x: str, **attrs: Any) -> str:
 
 
 def sum_of(net: Masked, x: str) -> str:
-    """A sum over positions, which the mask must leave out."""
+    """A sum over positions. The mask must leave padded positions out of it."""
     return net.do("ReduceSum", net.columns(x), net.ints(1))
 
 

@@ -1,4 +1,5 @@
-"""Tests of products of a few rows: which operators get this project's kernel, and its bits."""
+"""Tests products of a few rows: which operators get this project's own kernel, and that the bits of
+a row depend neither on the other rows nor on shares."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def piece_before(
     known: Mapping[str, np.ndarray],
     constants: Mapping[str, np.ndarray],
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The nodes that compute `output`, up to a depth, as a model, and the inputs of the model."""
+    """Return a model of the nodes that compute `output`, up to a depth, and the model's inputs."""
     maker = {name: node for node in model.graph.node for name in node.output}
     wanted, kept = {output}, []
     for _ in range(depth):

@@ -28,7 +28,8 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 def layer(
     kind: str, output: int = 0, direction: str = "forward", lengths: bool = False, **attrs: Any
 ) -> onnx.ModelProto:
-    """A recurrent layer on a sequence of one row; `output` is the index of its output."""
+    """A recurrent layer on a sequence of one row. `output` is the index of the layer's output that
+    is used."""
     net, count = Net(), 2 if direction == "bidirectional" else 1
     x = net.op("Transpose", [net.input("x", [1, "seq", WIDTH])], "turned", perm=[1, 0, 2])
     wide = GATES[kind] * HIDDEN

@@ -1,4 +1,4 @@
-"""Tests merged convolutions: the same results, or a reason why they cannot be merged."""
+"""Tests merged convolutions: they give the same results, or a reason why they cannot be merged."""
 
 import random
 

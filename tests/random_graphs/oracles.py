@@ -138,8 +138,8 @@ def alike(got: np.ndarray, wanted: np.ndarray, tolerance: float = 0.0) -> bool:
     """Whether two arrays agree.
 
     The arrays must have the same type and shape. Integers must be equal, and NaN and infinities
-    must be in the same places. `tolerance` is the least allowed error, relative to the largest
-    number.
+    must be in the same places. Errors, relative to the largest number, may be as large as
+    `tolerance`, or as the tolerance of the type if that is larger.
     """
     wanted = np.asarray(wanted)
     if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):

@@ -22,7 +22,7 @@ class _Graph:
 
     Attributes
     ----------
-    shape: the shape of the current tensor, with the batch size wherever the batch is.
+    shape: the shape of the current tensor. The axis of the batch has the size "batch".
     """
 
     def __init__(self, seed: int, batch: int) -> None:

@@ -86,7 +86,7 @@ def doubles(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_trees_with_thresholds_of_doubles() -> None:
-    """A float of 32 bits cannot tell the inputs from the thresholds."""
+    """The inputs differ from the thresholds so little that they would be equal in 32 bits."""
     x = np.tile(np.array([0.0, 0.5, 0.0, -0.2]), (4, 1)) + 1e-9 * np.array([[0], [0.5], [1], [2]])
     weights = leaves("target", [0] * 5, [1.0, -2.0, 0.25, 3.0, 0.5])
     regression = tree(n_targets=1, base_values=[0.5], **weights)

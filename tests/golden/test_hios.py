@@ -1,7 +1,7 @@
 """Tests HIOS on examples that agree with every number in the paper's text on Figs. 4 and 5.
 
-`tests/cpp/hios_test.cc` has the steps of Algorithms 1 and 3. Operators count from 0 here, and from
-1 in the paper.
+`tests/cpp/hios_test.cc` tests the steps of Algorithms 1 and 3. Operators are numbered from 0 here,
+and from 1 in the paper.
 """
 
 import pytest

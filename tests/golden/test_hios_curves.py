@@ -1,4 +1,4 @@
-"""Tests the committed results of HIOS's figures, and recomputes a few models."""
+"""Tests the stored results for the figures of the HIOS paper, and recomputes a few models."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Tests the counts in Table 1 of the IOS paper, and the counts for the complete set of endings.
+"""Tests the numbers of transitions and schedules in Table 1 of the IOS paper, and the same numbers
+for the complete set of endings.
 
 The published counts come from an enumeration that allows only groups with a single root: the mode
 `paper`. They are 51 transitions and 131 schedules for the fire block, and 4871 and 3 757 392 for
-Inception E. For r = 3 and s = 8 they are 47 transitions and 26 stages for the fire block, and 4616
-and 775 for Inception E.
+Inception E. With at most r = 3 operators in a group and s = 8 groups in a stage, they are 47
+transitions and 26 stages for the fire block, and 4616 and 775 for Inception E.
 """
 
 import pytest
@@ -29,7 +30,8 @@ INCEPTION_E = OpGraph.from_edges(
     ],
 )
 
-# Each row has: graph, endings, r, s, states, transitions, distinct stages, schedules.
+# Each row has: graph, endings, r, s (0 for no limit), states, transitions, distinct stages,
+# schedules.
 COUNTS = [
     (FIRE, "paper", 0, 0, 12, 51, 29, 131),
     (FIRE, "paper", 3, 8, 12, 47, 26, 126),

@@ -1,6 +1,7 @@
 """Tests the running example of the LIOS paper: Fig. 3 and Table III.
 
-In step 6, the paper's table prints (v6, p2, 8, 13). Its own column EFT says 23.
+In step 6, the paper's table prints (v6, p2, 8, 13), so operator v6 would finish at 13. The table's
+column EFT (earliest finish time) says 23, which we expect.
 """
 
 import pytest

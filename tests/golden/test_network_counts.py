@@ -1,8 +1,8 @@
 """Tests counts of the papers' networks: Table IV of LIOS, Table 2 of IOS, and derived figures.
 
-The greedy stages and the figures of Nimble's algorithm come from the papers' own graphs. Nimble's
-figures are the fewest edges that keep the order, the largest matching on these edges, syncs (edges
-- matching) and chains (operators - matching).
+The greedy stages and Nimble's figures are computed from the papers' own graphs. Nimble's figures
+are: the fewest edges that keep the order, the largest matching of these edges, the number of
+syncs (edges - matching) and the number of chains (operators - matching).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import pytest
 from tvm_interop import OpGraph, models, operator_graph, schedule
 from tvm_interop.models.randwire import GRAPH_SEED, wiring
 
-# Each row has the numbers of units and edges, and the width.
+# For each network: the number of schedule units (operators of the schedule), of edges, and the
+# width of the graph.
 COUNTS = {
     "squeezenet": (50, 65, 3),
     "inception_v3": (119, 153, 6),

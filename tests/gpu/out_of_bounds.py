@@ -1,7 +1,7 @@
 """A kernel that reads far beyond its input, for compute-sanitizer to find.
 
-`python -m tests.gpu.out_of_bounds` compiles the kernel and runs it. With the path of a library that
-`build` made, it runs without TVM's compiler.
+`python -m tests.gpu.out_of_bounds` compiles the kernel and runs it. If the command gets the path of
+a library that `build` made, it runs the kernel of this library, without TVM's compiler.
 """
 
 from __future__ import annotations

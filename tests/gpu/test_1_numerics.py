@@ -25,7 +25,8 @@ NETS: dict[str, Callable[[], onnx.ModelProto]] = {
     "attention": attention,
 }
 NETWORKS = ("squeezenet", "nasnet_a", "inception_v3", "randwire")
-"""NASNet-A comes second, because it has depthwise convolutions."""
+"""The networks in the order of the tests. NASNet-A comes early, because only NASNet-A has depthwise
+convolutions."""
 
 
 def check(model: onnx.ModelProto) -> None:

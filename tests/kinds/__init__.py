@@ -1,6 +1,7 @@
 """The expected results of each kind of operator. `tests/unit/test_kinds.py` checks them.
 
-Each file has the name of a kind and registers its cases. A kind without a file fails the tests.
+Each file of this folder has the name of a kind and registers the cases of this kind. If a kind has
+no file, the tests fail.
 """
 
 from __future__ import annotations

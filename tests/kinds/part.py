@@ -1,4 +1,4 @@
-"""Cases of ranges of channels, which no library runs."""
+"""Cases of the kind `part`, a range of an image's channels, which no library runs."""
 
 from __future__ import annotations
 

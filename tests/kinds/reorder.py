@@ -1,4 +1,4 @@
-"""Cases of changes of layout."""
+"""Cases of reorders, which copy a tensor into another layout."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def reference(op: LibraryOp, arrays: Arrays) -> np.ndarray:
 def _weights(size: int, made: int, is_linear: bool) -> np.ndarray:
     """The weight of each source pixel in each result pixel, along one axis.
 
-    The array has the shape (size of the result, size of the source).
+    The returned array has the shape (size of the result, size of the source).
     """
     places = (np.arange(made) + 0.5) * size / made - 0.5
     lower = np.floor(places if is_linear else places + 0.5).astype(int)

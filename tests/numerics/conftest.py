@@ -11,7 +11,8 @@ import pytest
 def _given_prices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure nothing, which saves the time to compile and run the kernels that are not chosen.
 
-    Different tests run different mixes of kernels, and a test runs the same mix on every machine.
+    The latencies are drawn at random, with the test's name as the seed. So different tests choose
+    different kernels, and a test chooses the same kernels on every machine.
     """
     from tests.prices import give_prices, usual  # This import is slow.
 

@@ -272,8 +272,8 @@ agraph (float[6, 3] x, int64[4] places) => (float[3, 3] y) {{
 
 @pytest.mark.parametrize("kind", ["Sum", "Mean", "Max"])
 def test_reductions_of_parts_whose_bounds_are_computed(kind: str) -> None:
-    """PyTorch exports `EmbeddingBag` as a loop over parts of `x`. A NaN outside of a part must have
-    no effect."""
+    """PyTorch exports `EmbeddingBag` as a loop that reduces slices of `x`. A NaN outside of a slice
+    must not change its result."""
     model = _model(_BAGS.format(use=f"Reduce{kind}(part, first)"))
     x = _X.reshape(-1, 3)[:6].copy()
     x[5] = np.nan
@@ -283,8 +283,8 @@ def test_reductions_of_parts_whose_bounds_are_computed(kind: str) -> None:
 
 @pytest.mark.parametrize("use", ["Relu(part)", "ReduceSum(part, one)", "Concat<axis = 0>(part)"])
 def test_parts_whose_bounds_are_computed_are_refused_elsewhere(use: str) -> None:
-    """A branch that does not fit the shapes is left out. But this branch would be refused for any
-    shape, so the whole model is refused."""
+    """A branch that is invalid for the given shapes is left out. But this branch would be refused
+    for any shapes, so the whole model is refused."""
     with pytest.raises(UnsupportedModelError, match=r"`part` .*`starts` is computed"):
         load_model(_model(_BAGS.format(use=use)))
 
@@ -426,8 +426,8 @@ def test_a_loop_that_ends_when_the_model_runs_has_a_size() -> None:
 
 @pytest.mark.parametrize("most", ["", "most"])
 def test_a_loop_without_a_largest_number_is_refused(most: str) -> None:
-    """PyTorch and TensorFlow leave out the largest number of iterations, or write the largest
-    integer."""
+    """PyTorch and TensorFlow export loops without a largest number of iterations, or with the
+    largest integer in its place."""
     text = _WHILE.replace("int64 {6}", f"int64 {{{2**63 - 1}}}").replace("(most,", f"({most},")
     with pytest.raises(UnsupportedModelError, match=r"`loop_1` .*no largest number of iterations"):
         load_model(_model(text))

@@ -36,7 +36,8 @@ def _check(module: GraphModule, model: onnx.ModelProto, *given: Mapping[str, np.
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Fill the rows of each tensor beyond its size with NaN, or with huge numbers."""
+    """A tensor whose size depends on the data has memory for its largest size. Fill the rows that
+    it does not use with NaN or huge numbers."""
     standing, seen = counted.CountedTensors.standing, []
 
     def poisoned(
@@ -99,7 +100,8 @@ def test_a_score_that_is_not_a_number_is_not_above_a_threshold() -> None:
 
 @pytest.mark.parametrize("is_poisoned", [False, True])
 def test_a_detector(is_poisoned: bool, request: pytest.FixtureRequest) -> None:
-    """By their scores, no box, some boxes, or the largest possible number of boxes remain."""
+    """The detector gets scores of which none, some, or very many are above its limit, so that it
+    returns no box, some boxes, or as many boxes as it can."""
     if is_poisoned:
         request.getfixturevalue("poison")
     model = counted_nets.detector()
@@ -296,7 +298,7 @@ def _model(results: str, uses: str, opset: int = 17) -> onnx.ModelProto:
 
 
 def _feeds(inputs: Any) -> list[dict[str, np.ndarray]]:
-    """Inputs with no row whose first element is above 0, with a few, and with all rows."""
+    """Inputs in which the first element is above 0 in no row, in some rows, and in all rows."""
     rng, given = np.random.default_rng(1), []
     for shift in (-9, -0.5, 0, 9):
         feed = {name: rng.standard_normal((8, 4)).astype(np.float32) for name in inputs}
@@ -375,7 +377,8 @@ def test_what_may_read_rows_beyond_the_count_is_refused(use: str) -> None:
 
 @pytest.mark.usefixtures("poison")
 def test_boxes_that_are_counted_themselves() -> None:
-    """torchvision takes the boxes with a high score before it suppresses others."""
+    """As in torchvision, `NonMaxSuppression` reads a number of boxes that depends on the data: only
+    boxes with a high score."""
     net = Net()
     boxes, scores = net.input("boxes", [12, 4]), net.input("scores", [12])
     above = net.op("Greater", [scores, net.constant(np.array(0.3, np.float32))], "above")

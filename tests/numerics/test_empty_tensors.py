@@ -1,4 +1,4 @@
-"""Compares tensors without elements, and pieces of tensors, with onnxruntime."""
+"""Compares operators on tensors without elements, and on slices of tensors, with onnxruntime."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_elements_at_which_a_mask_is_true() -> None:
     for each in (x, -np.abs(x), np.abs(x)):
         feed["x"] = each
         feed["y"] = y if each is x else np.nan_to_num(y)
-        # The largest element of an empty tensor is an error in onnxruntime.
+        # onnxruntime raises an error for the maximum of an empty tensor.
         names = [o.name for o in session.get_outputs() if (each > 0).any() or o.name != "m"]
         results = dict(zip("abcdsmne", module(*feed.values()), strict=True))
         for name, wanted in zip(names, session.run(names, feed), strict=True):
@@ -158,7 +158,8 @@ def test_elements_written_to_a_larger_tensor_or_with_a_maximum(use: str) -> None
     ],
 )
 def test_elements_that_are_moved_together(use: str) -> None:
-    """One or several operators in turn read the elements. The first cannot read the mask itself."""
+    """The elements at which a mask is true are moved together before an operator reads them. This
+    is needed if the operator could not read the mask in their place."""
     text = "agraph (float[3, 4] x, float[3, 4] y) => (" + (
         "int64[a, b] z) {" if "columns" in use else "float[n] z) {"
     )

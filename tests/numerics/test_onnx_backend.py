@@ -24,8 +24,8 @@ _SHARDS = 24
 _LIST = Path(__file__).parent.parent / "data" / "onnx_refused.txt"
 """The file that lists the refused tests by reason."""
 
-# A test whose name has this ending runs ONNX's decomposition of one operator. The test whose name
-# lacks the ending covers the operator too.
+# A test whose name ends in `_expanded` runs ONNX's decomposition of an operator. It is left out,
+# because another test runs the operator itself.
 _EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
 
 _HALF = 2 * float(np.finfo(np.float16).eps)
@@ -35,7 +35,8 @@ ONNX rounds after each sum and exponential of an operator, so its numbers differ
 exact numbers.
 """
 _BFLOAT16 = 2 * float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps)  # type: ignore[no-untyped-call]
-"""The tolerance for bfloat16, for the same reason. Here all operators compute in float32."""
+"""The tolerance for bfloat16. ONNX rounds after each sum and exponential to bfloat16, and our
+operators compute in float32."""
 _ROUNDINGS = {"float16": _HALF, "bfloat16": _BFLOAT16}
 _SUMMED = float(np.finfo(np.float32).eps)
 """The tolerance for Fourier transforms, whose expected numbers are sums in float32.
@@ -237,7 +238,7 @@ def test_what_is_refused_is_among_onnx_tests() -> None:
 @pytest.mark.parametrize("shard", range(_SHARDS))
 def test_no_operator_is_wrong(shard: int) -> None:
     if shard % 2 and "TVM_INTEROP_ALL_OF_ONNX" not in os.environ:
-        pytest.skip("every second shard is for TVM_INTEROP_ALL_OF_ONNX=1: minutes")
+        pytest.skip("this shard takes minutes: set TVM_INTEROP_ALL_OF_ONNX=1 to run it")
     names = sorted(name for name in _cases() if not _EXPANDED.search(name))[shard::_SHARDS]
     wrong, refused, listed = {}, set(), _listed_as_refused()
     for name in names:

@@ -204,7 +204,7 @@ def test_reductions_keep_the_type() -> None:
 def test_one_hot_has_the_type_of_its_values(values: str, depth: np.ndarray) -> None:
     indices = np.array([[0, -1], [7, 2]])
     wanted = np.full((2, 2, 4), 2, values)
-    # The index 7 is out of range, so its row has no element with the on value.
+    # The index 7 is out of range, so its row has only the off value 2.
     wanted[0, 0, 0] = wanted[0, 1, 3] = wanted[1, 1, 2] = 5
     for constants in ((1,), (1, 2), (0, 1, 2)):
         model, feeds = one_node("OneHot", [indices, depth, np.array([2, 5], values)], constants)
@@ -276,7 +276,7 @@ def test_no_divisor_stops_the_program(dtype: str, op: str, attributes: dict[str,
 def divided(x: np.ndarray, y: np.ndarray, op: str, is_fmod: bool) -> np.ndarray:
     """The quotients of `x` and `y`, rounded towards zero, or their remainders, by `op`.
 
-    A division by 0 gives 0, and a number that is too large wraps around.
+    Where `y` is 0, the result is 0. Results that are too large for the type wrap around.
     """
     results = []
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
@@ -290,10 +290,8 @@ def divided(x: np.ndarray, y: np.ndarray, op: str, is_fmod: bool) -> np.ndarray:
 
 
 def test_a_quotient_of_inputs_compiles_where_measuring_divides_zeros() -> None:
-    """Kernels are measured on zeros, so the kernel of `Div` divides 0 by 0.
-
-    If the division raised a signal, the process that compiles would end.
-    """
+    """Kernels are measured on zeros, so the kernel of `Div` divides 0 by 0. A signal raised by this
+    division would end the process that compiles."""
     x, y = np.array([7, -7, 9], "int32"), np.array([2, 2, 0], "int32")
     model, feeds = one_node("Div", [x, y])
     np.testing.assert_array_equal(computed(model, feeds, providers=None)[0], [3, -3, 0])

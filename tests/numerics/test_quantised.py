@@ -184,10 +184,8 @@ def test_zero_points_of_weights_are_folded(dtype: str, zero: int) -> None:
 
 @needs_int8
 def test_a_constant_factor_that_needs_nine_bits() -> None:
-    """After the zero point is subtracted, the integers of the constant need nine bits.
-
-    The library computes in 8 bits, so it gets the integers as they are, and the zero point.
-    """
+    """After the zero point is subtracted, the integers of the constant need nine bits. The library
+    computes in 8 bits, so it gets the integers before the subtraction, and the zero point."""
     net = QuantisedNet()
     x = net.rounded(net.input("x", (5, 24)), 1 / 127)
     words = net.constant(net.rng.integers(0, 256, (24, 30)).astype(np.uint8))

@@ -1,4 +1,5 @@
-"""Compares sums and means between roundings with onnxruntime. Results may differ by one step."""
+"""Compares sums and means of quantised tensors with onnxruntime. The results are quantised again,
+and may differ by one step."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def residual(
     both: bool = False,
     per_channel: bool = True,
 ) -> str:
-    """The sum of a convolution and its image, or of two convolutions.
+    """The sum of a convolution's result and the convolution's image, or of two results.
 
     `types` has the types of the image, of the convolution's result and of the sum.
     """
@@ -184,7 +185,7 @@ def test_means_that_are_rounded_later_or_never(rounded_as: str | None) -> None:
 @pytest.mark.parametrize("kind", ["QLinearAveragePool", "QLinearGlobalAveragePool"])
 def test_pools_of_integers_are_read(kind: str, channels_last: int) -> None:
     if kind == "QLinearAveragePool" and channels_last:
-        pytest.skip("onnxruntime computes it for channels that come first alone")
+        pytest.skip("onnxruntime supports this operator only if channels come first")
     net = QuantisedNet()
     shape = (1, 9, 8, 16) if channels_last else (1, 16, 9, 8)
     step = [net.constant(np.float32(1 / 127)), net.constant(np.uint8(110))]

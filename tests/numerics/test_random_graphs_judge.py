@@ -23,9 +23,10 @@ X = {"x": np.linspace(-2, 3, 8, dtype=np.float32)}
 
 
 def played(monkeypatch: pytest.MonkeyPatch, error: dict[str, float]) -> None:
-    """Replace the compiler by onnxruntime, with errors in the outputs that `error` names.
+    """Replace the compiler by onnxruntime, and add errors to the outputs that `error` names.
 
-    If every value of the graph is an output, there are no errors.
+    The errors stand for a fault of fused kernels. So none are added if every value of the graph is
+    an output, because then no kernels are fused.
     """
 
     def run_all(
@@ -90,10 +91,8 @@ def test_a_graph_that_no_oracle_runs_whole_is_judged_by_its_nodes() -> None:
 
 
 def test_what_a_normalisation_makes_of_the_rounding_of_a_mean_is_no_fault() -> None:
-    """A normalisation turns 16 equal numbers into 0, or into a rounding error.
-
-    The rounding error is divided by the root of epsilon.
-    """
+    """A normalisation turns 16 equal numbers into 0, or into the rounding error of their mean,
+    divided by the root of epsilon."""
     model = model_of("""g (float[2,16] x) => (float[2,16] y)
         <float[16] scale = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}>
         { y = LayerNormalization(x, scale) }""")

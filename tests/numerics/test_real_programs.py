@@ -82,7 +82,7 @@ def test_silero_vad_finds_speech(ours: Ours, monkeypatch: pytest.MonkeyPatch) ->
     assert spoken == wanted
 
 
-@pytest.mark.timeout(1800)  # Three networks are compiled, one of them for a large picture.
+@pytest.mark.timeout(1800)  # Compiling the three networks is slow.
 def test_rapidocr_reads_a_picture(ours: Ours, monkeypatch: pytest.MonkeyPatch) -> None:
     import cv2
     from rapidocr_onnxruntime import RapidOCR

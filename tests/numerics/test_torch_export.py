@@ -363,7 +363,7 @@ def test_results_have_the_types_of_the_program() -> None:
     class Net(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
             half = x.to(torch.float16)
-            total = half.sum(1)  # PyTorch's exporter leaves this sum in float32.
+            total = half.sum(1)  # PyTorch's exporter gives a float32 sum.
             return total, half + 1, x.to(torch.int32).cumsum(1)
 
     x = torch.arange(6.0).reshape(2, 3)

@@ -427,7 +427,8 @@ def test_greatest_common_divisors(dtype: torch.dtype) -> None:
 
 
 def test_attention_with_a_mask_that_is_computed_from_weights() -> None:
-    """With gradients, PyTorch gives such attention other strides than in the exported program."""
+    """The mask is computed from weights with gradients. PyTorch then gives the result of attention
+    other strides than the exported program."""
 
     class Attention(torch.nn.Module):
         def __init__(self) -> None:

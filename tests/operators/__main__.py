@@ -14,7 +14,8 @@ from .families import FAMILIES
 from .judge import FAULTS, Trial, judge, trials
 
 _AT_ONCE = 128
-"""The number of trials whose verdicts are written to the log together."""
+"""The number of trials (cases with a choice of constant inputs) whose verdicts are written to the
+log together."""
 
 
 def main() -> int:

@@ -79,7 +79,6 @@ def versions(op: str, first: int = 7, last: int = NEWEST) -> list[int]:
     known = _definitions().get(op, set())
     started = [version for version in known if version <= first]
     inside = {version for version in known if first <= version <= last}
-    # The opset `first` stands for an older definition that still holds at `first`.
     if started and max(started) < first:
         inside.add(first)
     return sorted(inside)

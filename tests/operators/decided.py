@@ -21,46 +21,46 @@ class Decision(NamedTuple):
     before: int = 99
 
 
-_AS_LATER = "the reference computes old opsets as it does later ones"
-_RECURRENT = "the reference has no lengths, clips, peepholes or activations but the usual ones"
+_AS_LATER = "the reference computes old opsets like later ones"
+_RECURRENT = "the reference has no lengths, clips, peepholes or unusual activations"
 _TYPE = "the reference adds small integers up in 64 bits, and gives that type"
 DECIDED: dict[str, Decision] = {
-    "BatchNormalization": Decision("onnxruntime", "opset 9 divides by sqrt(var + epsilon) too", 14),
+    "BatchNormalization": Decision("onnxruntime", "opset 9 too divides by sqrt(var + epsilon)", 14),
     "Clip": Decision("onnxruntime", "NaN is not a bound: `x < NaN` is false in ONNX's definition"),
     "ConvTranspose": Decision("onnxruntime", "SAME_* means that the size is input times stride"),
-    "DFT": Decision("reference", "onnxruntime is off where an inverse has another length"),
+    "DFT": Decision("reference", "onnxruntime's inverse is wrong if it changes the length"),
     "DeformConv": Decision("onnxruntime", "the reference samples float64 in float32"),
-    "Det": Decision("onnxruntime", "the reference gives 0 for a matrix with NaN"),
+    "Det": Decision("onnxruntime", "the reference gives 0 for a matrix that contains NaN"),
     "DynamicQuantizeLinear": Decision(
-        "onnxruntime", "ONNX does not define the result for a range of 0"
+        "onnxruntime", "ONNX does not define the result if all numbers are 0"
     ),
     "Gelu": Decision("reference", "the tanh of onnxruntime has fewer digits"),
     "GRU": Decision("onnxruntime", _RECURRENT),
-    "GridSample": Decision("onnxruntime", "cubic at borders; why the reference differs is open"),
+    "GridSample": Decision("onnxruntime", "the reference differs at borders, if mode is cubic"),
     "GroupNormalization": Decision("onnxruntime", "the reference computes float64 in float32"),
     "GlobalMaxPool": Decision("onnxruntime", "the reference leaves axes out"),
     "Hardmax": Decision("onnxruntime", _AS_LATER, 13),
     "LRN": Decision("onnxruntime", "the reference rounds to float16 in between"),
     "LSTM": Decision("onnxruntime", _RECURRENT),
-    "LayerNormalization": Decision("onnxruntime", "mean and deviation are float32 by their type"),
+    "LayerNormalization": Decision("onnxruntime", "by ONNX's text, mean and deviation are float32"),
     "LogSoftmax": Decision("onnxruntime", _AS_LATER, 13),
-    "Loop": Decision("onnxruntime", "the reference joins what a loop collects without a new axis"),
-    "LpNormalization": Decision("onnxruntime", "the reference takes no absolute values"),
-    "LpPool": Decision("onnxruntime", "the reference takes a mean of fewer times more elements"),
+    "Loop": Decision("onnxruntime", "the reference joins iterations without a new axis"),
+    "LpNormalization": Decision("onnxruntime", "the reference omits absolute values"),
+    "LpPool": Decision("onnxruntime", "the reference adds up a mean times a number of elements"),
     "MaxPool": Decision("onnxruntime", "sizes by SAME_LOWER are rounded up, as by SAME_UPPER"),
-    "MaxUnpool": Decision("reference", "ONNX's own test counts places before a size is given"),
+    "MaxUnpool": Decision("reference", "in ONNX's test, indices ignore `output_shape`"),
     "MeanVarianceNormalization": Decision(
         "reference", "ONNX adds 1e-9 to the deviation, which onnxruntime leaves out"
     ),
     "QuantizeLinear": Decision("onnxruntime", "the reference overflows before it saturates"),
     "RNN": Decision("onnxruntime", _RECURRENT),
-    "ReduceLogSumExp": Decision("either", "ONNX does not define it for both infinities"),
+    "ReduceLogSumExp": Decision("either", "ONNX does not define it for opposite infinities"),
     "ReduceProd": Decision("either", "ONNX does not say whether large results wrap around"),
     "ReduceMean": Decision("onnxruntime", _TYPE),
     "ReduceSum": Decision("onnxruntime", _TYPE),
     "ReduceSumSquare": Decision("onnxruntime", _TYPE),
-    "Resize": Decision("either", "a scaled size that is not whole, and a place that is half"),
-    "RoiAlign": Decision("onnxruntime", "before opset 16 boxes are not shifted", 16),
+    "Resize": Decision("either", "ONNX leaves sizes and positions open that are not whole"),
+    "RoiAlign": Decision("onnxruntime", "no shift by half a pixel before opset 16", 16),
     "STFT": Decision("reference", "onnxruntime loses digits unless the length is a power of two"),
     "Sign": Decision("either", "ONNX does not define the sign of NaN"),
     "Slice": Decision(
@@ -87,7 +87,7 @@ class Refusal(NamedTuple):
     Attributes
     ----------
     op: the operator; "" stands for any operator.
-    words: words of our message.
+    words: words that our error message contains.
     reason: why it is refused.
     """
 
@@ -97,5 +97,5 @@ class Refusal(NamedTuple):
 
 
 REFUSED: list[Refusal] = [
-    Refusal("Resize", "means of", "onnxruntime's own rounding decides where they are whole"),
+    Refusal("Resize", "means of", "onnxruntime's own rounding decides which scales are whole"),
 ]

@@ -75,7 +75,7 @@ def judge(given: Sequence[Trial]) -> None:
 
 
 def _ask_oracles(trial: Trial) -> None:
-    # The oracles rewrite nothing, so it does not matter which inputs are constants.
+    # The oracles do not optimise the model, so it does not matter which inputs are constants.
     model, feeds = trial.case.model(trial.case.fixed)
     theirs, reference = by_onnxruntime(model, feeds), by_reference(model, feeds)
     runs_it = theirs is not None

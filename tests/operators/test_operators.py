@@ -15,9 +15,9 @@ from .judge import FAULTS, judge, trials
 from .mended import mended
 
 _SAMPLE = 307
-"""One of this many cases runs each time."""
+"""The usual tests run one of so many cases."""
 _LARGER_SAMPLE = 31
-"""One of this many cases runs in the slow tests.
+"""The slow tests run one of so many cases.
 
 With `TVM_INTEROP_ALL_OF_ONNX=1` all cases run, in about an hour.
 """

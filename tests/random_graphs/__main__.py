@@ -77,7 +77,8 @@ def child(first: int, last: int, log: Path, *, ranges: bool) -> int:
 
 
 def run(seeds: list[int], log: Path, until: float, *, ranges: bool = False) -> int:
-    """Judge graphs in one process, up to the first gap in `seeds`. Return how many are done."""
+    """Judge the first graphs in one process, as far as their seeds are consecutive numbers. Return
+    the number of graphs that are judged."""
     ends = (i for i in range(1, len(seeds)) if seeds[i] != seeds[0] + i or i == _TOGETHER)
     count = next(ends, len(seeds))
     before = len(read(log))
@@ -158,7 +159,7 @@ def summary(records: list[dict[str, Any]]) -> int:
                 print(f"seed {record['seed']}: {kind}: {record[kind]}")
     if counts["wrong"]:
         print(
-            "`python -m tests.random_graphs.minimise SEED` cuts out what is wrong, without --ranges"
+            "`python -m tests.random_graphs.minimise SEED` finds the wrong nodes, without --ranges"
         )
     return 1 if any(counts[kind] for kind in FAILURES) else 0
 

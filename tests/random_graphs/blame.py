@@ -38,7 +38,8 @@ of epsilon. This holds for every order of additions.
 LOSING_NAN = ("DynamicQuantizeLinear", "GRU", "LSTM")
 """Operators for which onnxruntime takes NaN for a number.
 
-It leaves NaN out of a range, and bounds the sum of NaN and a bias.
+It leaves NaN out of the range of numbers to quantise. In recurrent layers with a bias, it clips NaN
+to a number.
 """
 
 
@@ -123,11 +124,11 @@ def _kind(verdicts: Mapping[str, bool], right: str) -> str:
 
 
 def left_open(node: onnx.NodeProto, given: Arrays) -> bool:
-    """Whether ONNX does not define the result.
+    """Whether ONNX does not define the result of a node.
 
-    There are two such cases. A number does not fit into the integer type of a cast. Or the input of
-    a Fourier transform is infinite: the algorithm decides whether it is multiplied by 0, which
-    gives NaN, or by a number near 0.
+    ONNX defines no result for a cast of a number that does not fit into the integer type. It
+    defines none for a Fourier transform of infinity either: the algorithm decides whether infinity
+    is multiplied by 0, which gives NaN, or by a number near 0.
     """
     if node.op_type == "DFT":
         return not _all_finite(given)

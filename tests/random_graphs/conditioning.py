@@ -12,7 +12,8 @@ _ROUNDING = {"float16": 4e-3, "float32": 2e-6, "float64": 4e-15}
 """The relative change of each input and constant. A few dozen operators have about this rounding
 error."""
 _ALLOWED = 8.0
-"""The factor on the largest observed change, because a few draws miss the worst case."""
+"""An output may differ by this factor times the largest observed change, because a few draws miss
+the worst case."""
 
 
 def within_rounding(

@@ -15,7 +15,8 @@ from .reductions import Reductions
 from .subgraphs import Subgraphs
 
 RARE = 10**9
-"""The first seed of graphs with rare operators. The seeds of each day are smaller."""
+"""The first seed of graphs with rare operators. The daily runs of usual graphs use smaller seeds.
+"""
 
 
 class RandomGraph(Convolutions, Reductions, Movement, Other, Rare, Subgraphs):

@@ -1,7 +1,8 @@
 """`python -m tests.random_graphs.minimise SEED`: finds the smallest failing part of a graph.
 
-A wrong node may be right by itself, if its neighbours are fused with it. So the part grows
-backwards from the node, and the values that it reads from outside are inputs.
+A node may be wrong only in a kernel that is fused with its neighbours. So the search begins with a
+wrong node and adds the nodes before it, step by step. The inputs of such a part are the values that
+it reads from other nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _DEEPEST = 8
 def smallest(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]] | None:
     """A small model that fails, from the graph of this seed, and its inputs. None if there is none.
 
-    The small model has the same shapes as in the graph.
+    The tensors of the small model have the shapes that they have in the graph.
     """
     graph = random_graph(seed)
     model, feed = graph.build(), graph.feeds(seed * 7)
@@ -50,7 +51,7 @@ def piece_before(
     known: Mapping[str, np.ndarray],
     constants: Mapping[str, np.ndarray],
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The nodes that compute `output`, up to a depth, as a model, and the inputs of the model."""
+    """Return a model of the nodes that compute `output`, up to a depth, and the model's inputs."""
     maker = {name: node for node in model.graph.node for name in node.output}
     wanted, kept = {output}, []
     for _ in range(depth):

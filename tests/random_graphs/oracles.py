@@ -34,8 +34,8 @@ def by_onnxruntime(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray
 class Slice(OpRun):  # type: ignore[misc]
     """`Slice` as ONNX's text defines it.
 
-    If it steps backwards, a start before the first element means the first element. The reference
-    slices as Python does, and then the slice is empty.
+    If a slice steps backwards, a start before the first element means the first element. ONNX's
+    reference slices like Python, which gives an empty slice in this case.
     """
 
     def _run(
@@ -138,8 +138,8 @@ def alike(got: np.ndarray, wanted: np.ndarray, tolerance: float = 0.0) -> bool:
     """Whether two arrays agree.
 
     The arrays must have the same type and shape. Integers must be equal, and NaN and infinities
-    must be in the same places. `tolerance` is the least allowed error, relative to the largest
-    number.
+    must be in the same places. Errors, relative to the largest number, may be as large as
+    `tolerance`, or as the tolerance of the type if that is larger.
     """
     wanted = np.asarray(wanted)
     if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):

@@ -1,8 +1,8 @@
 """Makes random graphs with one or two dimensions of any size. The same seed gives the same graph.
 
-Most operators leave the rows or positions of these dimensions independent of each other. A few mix
-rows or positions, or use the size of a dimension as data. Then a range must be refused, unless the
-results are right nevertheless.
+Most operators leave the rows or positions along a dimension of any size independent of each other.
+A few mix rows or positions, or use the size of a dimension as data. A graph with such an operator
+must be refused for a range of sizes, unless its results are right nevertheless.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tests.nets import Net
 
 Dim = int | str
 Value = tuple[str, tuple[Dim, ...]]
-"""The name of a tensor of floats and its shape, in which a name stands for any size."""
+"""The name of a tensor of floats, and its shape. A name in the shape, such as `n`, stands for a
+dimension of any size."""
 
 
 class SymbolicGraph(Net):
@@ -113,7 +114,8 @@ class SymbolicGraph(Net):
         return self.constant(np.array(value, np.float32))
 
     def size(self, dim: Dim) -> str:
-        """The size of a dimension as a tensor of one number, from the value or from an input."""
+        """The size of a dimension as a tensor of one number. It is read from the shape of the
+        current value or of an input."""
         if isinstance(dim, int):
             return self.ints(dim)
         name, axis = self._sized[dim]
@@ -125,7 +127,7 @@ class SymbolicGraph(Net):
         return self.do("Concat", *(self.size(dim) for dim in dims), axis=0)
 
     def axis(self, open_share: float = 0.1) -> int:
-        """Draw an axis of the value.
+        """Draw an axis of the current value.
 
         An axis whose size is open is drawn with the probability `open_share`.
         """
@@ -375,10 +377,8 @@ class SymbolicGraph(Net):
         self._become(self.do("If", self.do("Squeeze", condition), **graphs))
 
     def cut(self) -> None:
-        """Reverses an axis, or subtracts the maximum of its first elements.
-
-        The number of these elements is computed from a size.
-        """
+        """Reverses an axis, or subtracts the maximum of the axis's first elements, whose number is
+        computed from a size."""
         axis = self.axis(0.7)
         ends = self.ints(-1), self.ints(-(2**31)), self.ints(axis), self.ints(-1)
         if self.r.integers(2):

@@ -21,7 +21,7 @@ def number(value: float) -> relax.Expr:
 
 
 def found_in(build) -> tuple[Activation | None, int]:  # type: ignore[no-untyped-def]
-    """Return the activation that follows the first operator, and the number of operators in it."""
+    """Return the activation that follows the first operator, and how many operators compute it."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     with builder.function("main", [x]):
@@ -95,7 +95,7 @@ SPELLINGS = {
         Activation("clip", 0.0, 1.0),
         2,
     ),
-    "what follows an activation is none of it": (
+    "an operator after the activation": (
         lambda x, emit: OPS.exp(emit(OPS.tanh(x))),
         Activation("tanh"),
         1,

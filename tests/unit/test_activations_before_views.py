@@ -17,7 +17,8 @@ CHANNELS, SIDE = 32, 6
 
 
 def mix_ffn(activation: str, *outputs: str, residual: bool = False) -> onnx.ModelProto:
-    """A depthwise convolution as in SegFormer: its image becomes a sequence before `activation`."""
+    """A depthwise convolution as in SegFormer. Its result is reshaped from an image to a sequence,
+    and then passes through `activation`."""
     net = Net()
     net.input("image", (1, CHANNELS, SIDE, SIDE))
     net.conv("image", "conv", (CHANNELS, CHANNELS), 3, group=CHANNELS)

@@ -153,7 +153,7 @@ def test_rounds_of_drawn_stages_are_no_failed_attempts() -> None:
 
 
 def test_stages_of_the_same_kernels_are_measured_once() -> None:
-    """The graph has two cells with the same eight operators."""
+    """Operators 0 to 7 have the same kernels as operators 8 to 15."""
 
     class Twins(ContendedDevice):
         def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
@@ -221,10 +221,8 @@ def test_divided_operators_are_searched_as_wholes(seed: int) -> None:
 
 
 def test_blocks_too_large_to_look_at_all_stages() -> None:
-    """Beam search follows predictions.
-
-    The search then measures windows (neighbouring stages) of the schedule that the beams find.
-    """
+    """A beam search finds a schedule from predicted latencies. Then the search improves windows
+    (neighbouring stages) of this schedule, and measures their latencies."""
     graph = layered(36, 1, layer=6)
     greedy = schedule(graph, "greedy", ContendedDevice(36), max_groups=8, streams=2)
     whole, device = ContendedDevice(36), ContendedDevice(36)
@@ -260,7 +258,8 @@ def test_budgets_of_no_use(option: str) -> None:
 
 
 def test_divided_operators_are_measured_whole_before_all_else() -> None:
-    """A search that ends at once has a schedule, because it measured each operator as a whole."""
+    """A search that may measure no stage (`max_measurements=0`) still has a schedule, because it
+    first measures all parts of each divided operator as one stage."""
     graph, parts = divided(layered(16, 1), random.Random(1))
     device = ContendedDevice(graph.num_ops)
     found = make_search(graph, device, parts=parts, max_measurements=0).run()
@@ -269,7 +268,7 @@ def test_divided_operators_are_measured_whole_before_all_else() -> None:
     assert found.stats["stages_measured"] == 0
 
 
-# The next tests compile on this machine.
+# The next tests compile models and measure on this machine, not on a simulated device.
 
 
 def test_compile_with_learned_latencies(tmp_path: Path) -> None:

@@ -104,8 +104,9 @@ def test_a_missing_library(
     monkeypatch.setattr(f"{libraries}.library_version", lambda name: None)
     monkeypatch.setattr(f"{libraries}.why_missing", lambda name: "nobody installed it")
     artifact = load_in_both(path)
-    # This process has loaded oneDNN, so the native library would still find oneDNN. After an
-    # assignment to the manifest, Python opens the artifact without the native library.
+    # This process has loaded oneDNN, so the native library would find it although the patched
+    # functions say that it is missing. An assignment to the manifest makes Python open the
+    # artifact, and Python asks the patched functions.
     artifact.manifest = artifact.manifest
     with caplog.at_level("WARNING", logger="tvm_interop"):
         without = GraphModule(artifact)
@@ -200,7 +201,7 @@ def test_saving_fails_whole(saved: Path, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["model.tar"]
 
 
-# Artifacts of earlier versions.
+# The next tests are about artifacts of earlier versions.
 
 OLD = Path(__file__).parents[1] / "data" / "artifacts"
 """The folder of artifacts of `two_inputs` for two streams and any x86-64 CPU.
@@ -270,7 +271,7 @@ def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None
     module.run(**feeds)
     np.testing.assert_array_equal(module.get_output(0).numpy(), before)
     v = min(artifact.weights)
-    artifact.weights[v][...] = 7  # This changes only our copy.
+    artifact.weights[v][...] = 7  # This changes the weights in memory, not in the file.
     assert not (load_in_both(path).weights[v] == 7).any()
 
 
@@ -282,7 +283,8 @@ def crafted(saved: Path, path: Path, **changes: bytes | None) -> Path:
 
     Parameters
     ----------
-    changes: the new content of members, by name with `__` for a dot. None leaves a member out.
+    changes: the new content of each changed member, or None to leave the member out. In the name
+        of a member, `__` stands for a dot.
     """
     contents = {**members(saved), **{name.replace("__", "."): c for name, c in changes.items()}}
     kept = {name: data for name, data in contents.items() if data is not None}
@@ -385,7 +387,7 @@ def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
         info = tarfile.TarInfo("weights.bin")
         info.type, info.size = kind, size
         header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
-        header[482:483] = b"\1"  # Another header of the sparse file follows.
+        header[482:483] = b"\1"  # The next block lists more pieces of the sparse file.
         header[148:156] = b"        "
         header[148:156] = f"{sum(header):06o}\0 ".encode()
         end = len(data.rstrip(b"\0")) // 512 * 512 + 512

@@ -1,4 +1,5 @@
-"""Tests that plans with wrong addresses or unwritten bytes are refused by errors with names."""
+"""Tests that a plan with wrong addresses or unwritten bytes is refused, and that the error names
+the operator or value at fault."""
 
 from __future__ import annotations
 
@@ -23,10 +24,8 @@ NBYTES = 16 * 4 * 4
 
 
 def joined_plan() -> Plan:
-    """Two operators each write a half of `joined`. Two shares of a third operator read `joined`.
-
-    The third operator writes `y`.
-    """
+    """Two operators each write a half of `joined`. A third operator, in two shares, reads `joined`
+    and writes `y`."""
     values = [
         Value("x", ROW, "float32"),
         Value("joined", (1, 32, 2, 2), "float32"),
@@ -46,7 +45,7 @@ def joined_plan() -> Plan:
 
 
 def changed(plan: Plan, name: str, **fields: Any) -> Plan:
-    """Return `plan` with other fields in the operator or value of this name."""
+    """Return a copy of `plan` whose operator or value called `name` has the given `fields`."""
 
     def edit(entry: Any) -> Any:
         return msgspec.structs.replace(entry, **fields) if entry.name == name else entry
@@ -118,7 +117,8 @@ def test_shares_that_are_not_all_there() -> None:
 
 
 def test_shares_of_a_librarys_kernel() -> None:
-    """Only some kernels of libraries have shares, and all shares have the same description."""
+    """Only some kernels of libraries have shares, and the descriptions of all shares of a kernel
+    are equal."""
 
     def product(rows: int) -> LibraryOp:
         shapes = ((rows, 600), (600, 128), (rows, 128))
@@ -205,7 +205,7 @@ def test_tvms_kernels_take_no_padded_blocks() -> None:
 
 
 def everywhere(plan: Plan, **fields: Any) -> Plan:
-    """Return `plan` with other fields in each stream."""
+    """Return a copy of `plan` in which every stream has the given `fields`."""
     streams = tuple(msgspec.structs.replace(stream, **fields) for stream in plan.streams)
     return msgspec.structs.replace(plan, streams=streams)
 
@@ -227,7 +227,8 @@ def test_streams_that_differ_or_do_nothing() -> None:
 
 
 def test_an_operator_that_reads_the_same_time_and_again() -> None:
-    """If the checker looked at each read by itself, it would take too long."""
+    """An operator may have at most as many inputs as the plan has values, because the checker looks
+    at each input, which takes too long for very many."""
     plan = joined_plan()
     greedy = plan.operators[-1]
     inputs = greedy.inputs * 50_000

@@ -42,7 +42,7 @@ SCORES = (*HEADS, QUERIES, POSITIONS)
 
 @pytest.fixture(autouse=True)
 def few_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small models are enough."""
+    """Let attention with few scores become one operator too, so that small models are enough."""
     monkeypatch.setattr(recognise, "FEWEST_SCORES", 1)
 
 
@@ -69,7 +69,7 @@ class Model(nets.Net):
 
 
 def found(model: onnx.ModelProto, **options: Any) -> Attention | None:
-    """The model's attention; None if it has none."""
+    """The operator that computes the model's attention; None if no single operator does."""
     lower = LowerToUnits(cpu_target("llvm"), libraries=("onednn",), **options)
     program = extract(lower(load_model(model)))
     kinds = [op.description for op in program.operators]
@@ -237,7 +237,8 @@ INFINITE = float("inf")
 
 @pytest.mark.parametrize("positions", [5, 16, 37])
 def test_masks_of_minus_infinity(positions: int) -> None:
-    """Masked positions count for nothing. A row without other positions is NaN, as in softmax."""
+    """Masked positions do not change the result. A row in which all positions are masked gives
+    NaN, as a softmax does."""
     op = attend((), 9, positions, 8, mask=(9, positions))
     queries, keys, values, mask = random_arrays(op)
     mask[:] = 0

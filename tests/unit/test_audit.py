@@ -1,4 +1,4 @@
-"""Tests that the audit of dependencies tells known vulnerabilities from a service without
+"""Tests that the audit of dependencies tells known vulnerabilities from a service that does not
 answer."""
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def test_where_nobody_answers_that_is_said() -> None:
 
 
 def test_a_tool_that_fails_is_no_silence() -> None:
-    """`pip-audit` is not installed, or it cannot read the installed packages."""
+    """A tool that fails must not pass for a service that does not answer. `pip-audit` fails here
+    because it is not installed, or cannot read the installed packages."""
     lines, code = said("", "No module named pip_audit")
     assert code == 1
     assert "No module named pip_audit" in lines[0]

@@ -112,7 +112,8 @@ def test_schedules_run_only_if_they_may_gain():
 
 
 def in_pairs(graph):
-    """Sequential execution of two operators. The parts 0 and 1, and 2 and 3, run side by side."""
+    """Sequential execution of two divided operators. First the parts 0 and 1 of one operator run
+    side by side, then the parts 2 and 3 of the other operator."""
     stages = [Stage(((0,), (1,)), (0, 1)), Stage(((2,), (3,)), (0, 1))]
     return Schedule("sequential", graph.names, stages=tuple(stages))
 
@@ -139,7 +140,8 @@ def test_a_network_that_keeps_all_streams_busy_is_not_searched():
 
 
 def test_streams_of_parts_count_as_parts_run_side_by_side():
-    """Parts take twice as long side by side as alone, so several streams of parts gain nothing."""
+    """Parts take twice as long side by side as alone, so running parts on several streams gains
+    nothing."""
     graph = OpGraph.from_edges(4, [(0, 2), (1, 3)])
     table = Contended([1.0, 1.0, 1.0, 1.0], 1.0)
     stats = schedule(
@@ -163,7 +165,7 @@ def test_a_gain_within_the_noise_is_none():
             small, "auto", LatencyTable(us_of_small), streams=2, evaluate=evaluate
         ).stats
 
-    # The 60 runs repeat the same search, so the graph is small.
+    # Each of the 60 calls of `noisy` searches this graph, so the graph is small.
     small, us_of_small = layered(10, 4), latencies(10, 4)
     none, some = ([noisy(gain, seed) for seed in range(30)] for gain in (0.0, 0.05))
     assert sum(stats["winner"] != "sequential" for stats in none) <= 1
@@ -235,10 +237,8 @@ def test_the_choice_among_equals_ends():
 
 
 def test_the_time_of_finalists_that_were_dropped_counts():
-    """In the first rounds, a slow finalist takes more than the two seconds for the choice.
-
-    This finalist is dropped, but its time counts. So the choice ends when the clock is read next.
-    """
+    """The choice among finalists may take two seconds. A slow finalist alone takes more in the
+    first rounds. It is dropped, but its time counts, so the choice ends soon after."""
     counts = []
 
     def evaluate(schedules):
@@ -260,9 +260,10 @@ def test_the_time_of_finalists_that_were_dropped_counts():
     (99.5, False, False),
 ])  # fmt: skip
 def test_a_caller_may_confirm_the_choice(us, confirm_choice, wins):
-    """Without a confirmation, a schedule wins if it seems faster by more than 1%.
+    """With `confirm_choice`, `auto` measures its winner a second time, and here the second
+    measurement shows no gain.
 
-    The confirmation shows that there is no gain.
+    Without `confirm_choice`, a schedule wins if the first measurement shows a gain of over 1%.
     """
     asked = []
 
@@ -348,10 +349,8 @@ def test_the_budget_stops_pricing(monkeypatch):
 
 @pytest.mark.parametrize("seconds", [0, 3, 30])
 def test_divided_operators_are_priced_whatever_the_budget(monkeypatch, seconds):
-    """Stages with the parts of a divided operator get a latency even when no time is left.
-
-    Without these latencies, `ios` would have no schedule.
-    """
+    """Stages with the parts of a divided operator are measured even when no time is left, because
+    `ios` finds no schedule without their latencies."""
     clock = Clock(monkeypatch)
 
     class Slow(Contended):
@@ -370,10 +369,8 @@ def test_divided_operators_are_priced_whatever_the_budget(monkeypatch, seconds):
 
 
 def test_running_schedules_is_part_of_the_budget(monkeypatch):
-    """Each run takes a tenth of a second on the clock of the budget.
-
-    Everything else takes no time.
-    """
+    """On the clock of the budget, a run of a schedule takes a tenth of a second, and everything
+    else takes no time."""
     clock = Clock(monkeypatch)
 
     def evaluate(schedules):
@@ -436,11 +433,11 @@ def test_it_is_what_models_are_compiled_with():
 
 @pytest.mark.parametrize("confirms", [False, True])
 def test_one_measurement_decides_and_checks(monkeypatch, confirms):
-    """`compile` does not measure again what `auto` measured.
+    """`compile` does not repeat a measurement of `auto`.
 
-    If new processes confirm the schedule, `auto` only chooses it. Else the measurement by which
-    `auto` confirms its finalist is also the speed check. If the caller gives `evaluate`, `compile`
-    measures the speed check itself.
+    If the speed check runs in new processes, `auto` chooses a schedule without confirming it.
+    Otherwise `auto` confirms its finalist by a measurement, which is also the speed check.
+    If the caller gives `evaluate`, `compile` measures the speed check itself.
     """
     asked = []
 
@@ -461,7 +458,8 @@ def test_one_measurement_decides_and_checks(monkeypatch, confirms):
     by_auto = compiled().manifest.speed_check
     assert asked[0] > 3
     if confirms:
-        assert asked[1] == 3, "sequential execution twice, and the chosen finalist"
+        # `auto` confirms its finalist against sequential execution, which runs twice.
+        assert asked[1] == 3
     assert len(asked) == 1 + confirms
     assert by_auto.shipped == "scheduled"
     assert (by_auto.sequential_us, by_auto.scheduled_us) == (100.0, 90.0)

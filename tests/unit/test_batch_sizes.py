@@ -132,7 +132,8 @@ def test_a_manifest_that_lies_is_refused(
     )
     with pytest.raises(ArtifactError, match=said):
         artifact.save(tmp_path / "net.tar")
-    # A file from elsewhere may have wrong sizes. So write such a file, without the check of sizes.
+    # `load` must refuse wrong sizes too. To write a file with wrong sizes, `save` must not check
+    # them.
     monkeypatch.setattr("tvm_interop.artifact.writing.check_batch_sizes", lambda *_: None)
     artifact.save(tmp_path / "net.tar")
     monkeypatch.undo()

@@ -28,7 +28,7 @@ EVERY = np.arange(2**16, dtype=np.uint16).view(BFLOAT16)
 """Every number of bfloat16, infinities and NaN included."""
 QUICK: dict[str, Any] = {"scheduler": "sequential", "time_budget": 0}
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Casts of NaN and large numbers.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Casting NaN warns.
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -36,7 +36,7 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    """The bits of an array; every NaN gives the same bits, with its sign."""
+    """The bits of the numbers in an array. All NaN of the same sign get the same bits."""
     wide = array.astype(np.float32) if array.dtype == BFLOAT16 else array
     nan = np.where(np.signbit(wide), -np.inf, np.inf)
     plain = np.where(np.isnan(wide), nan.astype(wide.dtype), wide)
@@ -44,7 +44,7 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 
 def cast(array: np.ndarray, to: int) -> tuple[np.ndarray, np.ndarray]:
-    """What a `Cast` gives here, and in ONNX's reference."""
+    """Return the result of a `Cast` that we compiled, and the result of ONNX's reference."""
     model, feeds = one_node("Cast", [array], to=to, opset=21)
     (got,) = computed(model, feeds)
     (want,) = ReferenceEvaluator(model).run(None, feeds)
@@ -53,7 +53,8 @@ def cast(array: np.ndarray, to: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def hard() -> np.ndarray:
-    """Float32 numbers of every exponent and sign that lie on, below and above halfway."""
+    """Float32 numbers of every exponent and sign. Some lie exactly halfway between two numbers of
+    bfloat16, some a little below, and some a little above."""
     high = np.arange(2**16, dtype=np.uint32) << 16
     low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
     return (high[:, None] | low).ravel().view(np.float32)
@@ -99,7 +100,7 @@ def test_other_types_are_rounded(given: np.ndarray) -> None:
 
 
 def checked(model: onnx.ModelProto, feeds: dict[str, np.ndarray], most: float = 2 * EPS) -> None:
-    """Compare the outputs with those of ONNX's reference, which rounds after each operation."""
+    """Compare the model's outputs with those of ONNX's reference, which rounds each operator."""
     got = computed(model, feeds)
     want = ReferenceEvaluator(model).run(None, feeds)
     for mine, theirs in zip(got, want, strict=True):
@@ -147,7 +148,8 @@ def test_numbers_are_quantised_by_scales_of_bfloat16() -> None:
 
 
 def test_only_casts_round_between_operators() -> None:
-    """1 + 2**-9 is not a number of bfloat16. The next operator reads it if no cast rounds it."""
+    """The sum 1 + 2**-9 is not a number of bfloat16. Without a cast, the next operator reads it
+    unrounded."""
     x, small = np.ones(1, BFLOAT16), np.full(1, 2.0**-9, BFLOAT16)
 
     def result(*, with_cast: bool) -> float:
@@ -259,7 +261,8 @@ def test_reinterpreted_bits_are_refused() -> None:
 
 
 def product(rows: int | str = 2) -> tuple[onnx.ModelProto, np.ndarray, np.ndarray]:
-    """A model that multiplies its input by a matrix; an input, and its result."""
+    """Return three things: a model that multiplies its input by a matrix, an input for it, and the
+    expected output."""
     w, x = numbers(8, 4), numbers(2, 8, seed=1)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     model = _model(nodes, {"x": x}, {"y": TensorProto.BFLOAT16}, {"w": w})
@@ -306,7 +309,7 @@ def test_tensors_of_pytorch(tmp_path: Path) -> None:
     for found in (out, shared):
         assert found.dtype == torch.bfloat16
         assert np.array_equal(found.view(torch.int16).numpy().view(BFLOAT16), want)
-    module.set_input("x", tensor.T.contiguous().T)  # Another order in memory.
+    module.set_input("x", tensor.T.contiguous().T)  # The input is stored by columns.
     module.run()
     assert np.array_equal(module.get_output(0).numpy(), want)
 
@@ -340,7 +343,8 @@ def test_models_for_gpus_are_refused() -> None:
 
 
 def test_sizes_that_are_filled_up() -> None:
-    """The proof knows the roundings, so a range of sizes is compiled."""
+    """A range of sizes is compiled, because the proof that padding does not change results also
+    covers the casts to bfloat16."""
     nodes = [
         helper.make_node("Softmax", ["x"], ["p"]),
         helper.make_node("Cast", ["p"], ["f"], to=TensorProto.FLOAT),

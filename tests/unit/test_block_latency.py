@@ -206,7 +206,8 @@ def test_the_kernels_of_a_network_do_its_work(name: str) -> None:
     _, work = network_work(name, image_size=64)
     for op, kernels in enumerate(found.work):
         assert sum(kernel.flops for kernel in kernels) == work[op][0]
-        # The kernels of one schedule unit pass tensors to each other through memory.
+        # The kernels of one operator pass tensors to each other through memory, so they move at
+        # least the bytes of the operator's inputs and outputs.
         assert sum(kernel.nbytes for kernel in kernels) >= work[op][1]
     for op, conv in found.convs.items():
         (kernel,) = (each for each in found.work[op] if each.kind == "product")

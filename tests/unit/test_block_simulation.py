@@ -31,9 +31,9 @@ def kernel(
 
 
 def side_by_side(gpu: BlockGpu, *kernels: BlockKernel) -> list[tuple[float, float]]:
-    """Start and end of independent kernels on streams of their own, launched in this order.
+    """Return when each kernel starts and ends, rounded to nine digits after the point.
 
-    Times are rounded to nine digits after the point.
+    The kernels are independent. Each has a stream of its own, and they are launched in this order.
     """
     graph = OpGraph.from_edges(len(kernels), [])
     streams = tuple((op,) for op in range(len(kernels)))
@@ -56,8 +56,8 @@ def test_two_kernels_share_a_multiprocessor_by_each_resource(resource: int) -> N
         return kernel(2, 10, tuple(3 if i == which else 16 for i in range(len(RESOURCES))))
 
     one = BlockGpu(1)
-    # The first kernel's two blocks take two thirds of the resource. So one block of the second
-    # kernel has to wait.
+    # Each kernel has two blocks. The first kernel's blocks take two thirds of `resource`, so one
+    # block of the second kernel has to wait.
     same = side_by_side(one, takes_a_third_of(resource), takes_a_third_of(resource))
     assert same == [(0, 10), (0, 20)]
     # If the kernels need different resources, all four blocks fit.
@@ -76,8 +76,9 @@ def test_a_multiprocessor_holds_as_many_blocks_as_the_limits_say() -> None:
 def test_a_large_kernel_at_the_front_holds_up_a_small_one() -> None:
     gpu = BlockGpu(2)
     first, large, small = kernel(1, 10, WHOLE), kernel(2, 10, WHOLE), kernel(1, 1)
-    # The large kernel's second block waits for the first kernel. The small kernel waits for this
-    # block, though it is ready and needs a sixteenth of a multiprocessor for 1 us.
+    # The large kernel's second block waits until the first kernel ends. The small kernel is
+    # launched after the large kernel, so it waits until this block starts, although the small
+    # kernel needs only a sixteenth of a multiprocessor for 1 us.
     assert side_by_side(gpu, first, large, small) == [(0, 10), (0, 20), (10, 11)]
     assert side_by_side(gpu, first, small, large) == [(0, 10), (0, 1), (1, 20)]
 
@@ -89,7 +90,7 @@ def test_a_block_goes_where_most_room_is() -> None:
     half, quarters = kernel(1, 10, (2, 2, 2, 2), busy=1), kernel(2, 10, (4, 4, 4, 4), busy=0.5)
     assert side_by_side(gpu, half, quarters) == [(0, 10), (0, 10)]
     # If the second kernel has three blocks, one of them runs beside the first kernel on
-    # multiprocessor 0. The load there is 1.5.
+    # multiprocessor 0. Together they ask for 1.5 times what the multiprocessor can compute.
     assert side_by_side(gpu, half, replace(quarters, blocks=3)) == [(0, 15), (0, 15)]
 
 
@@ -107,8 +108,9 @@ def test_blocks_share_bandwidth() -> None:
     copies = kernel(1, 10, nbytes=1000)
     assert side_by_side(gpu, copies) == [(0, 10)]
     assert side_by_side(gpu, copies, copies) == [(0, 20), (0, 20)]
-    # A kernel that asks for less than an equal part is not slowed down. The other kernel gets 90
-    # bytes/us until 10 us. It has 100 bytes left then, and gets the whole 100 bytes/us.
+    # The second kernel asks for 10 bytes/us, less than half of the bandwidth, and is not slowed
+    # down. The first kernel gets the other 90 bytes/us until 10 us. It has 100 bytes left then,
+    # and gets the whole 100 bytes/us.
     assert side_by_side(gpu, copies, kernel(1, 10, nbytes=100)) == [(0, 11), (0, 10)]
 
 
@@ -122,7 +124,8 @@ def test_overlapping_arithmetic_with_memory_traffic_pays() -> None:
 
 
 def test_blocks_on_few_multiprocessors_stay_there() -> None:
-    """A run can take longer than the same kernels one after the other."""
+    """Both blocks of the wide kernel begin on the one multiprocessor that is free, and stay there.
+    So this run takes longer than the same kernels one after the other."""
     gpu = BlockGpu(2)
     short, wide = kernel(1, 1, WHOLE), kernel(2, 10, (2, 2, 2, 2), busy=1)
     assert side_by_side(gpu, wide) == [(0, 10)]
@@ -166,7 +169,8 @@ def test_an_operator_of_several_kernels_and_one_of_none() -> None:
     kernels = [[kernel(1, 10), kernel(1, 5)], [], [kernel(1, 1)]]
     run = simulate_blocks(graph, made, kernels, BlockGpu(1, launch_us=2))
     assert run == BlockRun(18, ((0, 0, 2, 17), (1, 0, 17, 17), (2, 0, 17, 18)))
-    # Two gaps pass: one between the first operator's kernels, and one before the last operator.
+    # With gaps, the run takes two gaps longer: one between the first operator's kernels, and one
+    # before the last operator.
     run = simulate_blocks(graph, made, kernels, BlockGpu(1, launch_us=2, gap_us=1))
     assert run.makespan_us == 18 + 2
 
@@ -266,9 +270,9 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
     assert run.makespan_us == pytest.approx(sum_us + (graph.num_ops - 1) * gpu.gap_us)
 
 
-# The draws are the same each time. With other draws, two multiprocessors once held equal blocks
-# that had begun at different times. The two simulations that are compared then chose different
-# multiprocessors.
+# Every run of the test draws the same cases (`derandomize`). In other cases, two multiprocessors
+# may hold equal blocks that began at different times. Both are then right places for the next
+# block, and the two simulations that this test compares may choose different ones.
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(
@@ -284,10 +288,10 @@ def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(
 
 
 def by_single_blocks(gpu: BlockGpu, kernels: list[BlockKernel]) -> list[float]:
-    """When each of these independent kernels ends, by a simulation of every single block.
+    """Return when each of these independent kernels ends, by a simulation of every single block.
 
-    A multiprocessor is a list of blocks, and a block is a list of its kernel's number and the share
-    of its work that is left.
+    The simulation holds a multiprocessor as a list of blocks. It holds a block as a list of two
+    numbers: the index of the block's kernel, and the fraction of the block's work that is left.
     """
     everywhere: list[list[list[float]]] = [[] for _ in range(gpu.multiprocessors)]
     waiting = [one.blocks for one in kernels]

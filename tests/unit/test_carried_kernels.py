@@ -61,7 +61,8 @@ def assert_right(artifact: Artifact) -> None:
 
 @pytest.fixture(scope="module")
 def donor() -> Artifact:
-    """The model with the plain choice: oneDNN's convolutions, and a blocked image between them."""
+    """The model with the kernels that are chosen without a measurement: both convolutions are
+    oneDNN's, and the image between them is blocked."""
     return compiled(size=16, time_budget=0)
 
 
@@ -98,8 +99,8 @@ def test_tvms_kernels_stay_and_images_beside_them_are_plain(donor: Artifact) -> 
     found = kernels(made)
     assert found["first/Conv"].library is None
     assert found["second/Conv"].library == "onednn"
-    # The image that `cosine` makes was blocked, but `cosine` reads a plain image now, and an
-    # element-wise operator has one layout.
+    # TVM's kernel of `first` gives a plain image, and `cosine` reads it. An element-wise operator
+    # writes the layout that it reads, so the image that `cosine` gives is plain too.
     assert not any(kernel.is_blocked for kernel in found.values())
     assert_right(made)
 
@@ -131,7 +132,8 @@ def test_other_operators_get_a_librarys_kernel(donor: Artifact) -> None:
 def test_the_checks_of_large_kernels_are_not_repeated(donor: Artifact) -> None:
     checked = compiled(donor, 16)  # `checked` has the kernels of `donor`.
     assert ChosenKernels.of(checked).are_checked
-    assert not ChosenKernels.of(donor).are_checked  # `donor` had no time for checks.
+    # The time budget of `donor` is 0, which leaves no time for checks.
+    assert not ChosenKernels.of(donor).are_checked
     other = changed(checked, kind="matmul")
     for like, size, count in ((checked, 80, 0), (donor, 80, 2), (checked, 16, 2), (other, 80, 1)):
         check = compiled(like, size).manifest.kernel_check
@@ -143,7 +145,9 @@ def test_the_checks_of_large_kernels_are_not_repeated(donor: Artifact) -> None:
 def test_a_shorter_check_does_not_count_as_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the kernels of other shapes, large kernels of TVM are not tried on special numbers."""
+    """If the kernels of `like` were checked, large kernels of TVM are checked on fewer kinds of
+    numbers. If the kernels of `like` were not checked, the same kernels are checked on all kinds.
+    """
     monkeypatch.setattr(checked_kernels, "LONG", 0)
     monkeypatch.setenv("TVM_INTEROP_KEPT", str(tmp_path))
     tried: list[Any] = []
@@ -179,7 +183,8 @@ def test_what_is_not_an_artifact_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_long_recurrent_kernel_is_not_taken_for_wrong(caplog: pytest.LogCaptureFixture) -> None:
-    """On large numbers a recurrence amplifies rounding, so such a kernel gets small numbers."""
+    """On large numbers a recurrence amplifies rounding errors, so the check of a recurrent kernel
+    uses small numbers."""
     net, hidden = Net(), 256
     x = net.input("x", [210, 1, 8])
     weights = [net.weight(1, 4 * hidden, 8), net.weight(1, 4 * hidden, hidden)]

@@ -56,7 +56,8 @@ def padded(net: Masked, mode: str = "constant") -> str:
 
 
 def cut(net: Masked, x: str, first: int, last: int, pad: int = 4) -> str:
-    """A convolution that is padded on both sides, and some of whose results are cut off."""
+    """A convolution that is padded on both sides, and a slice that drops the first `first` and
+    the last `last` results."""
     wide = conv(net, x, (pad, pad), dilation=2)
     ends = net.ints(first), net.ints(-last if last else 2**40), net.ints(2)
     return net.do("Slice", wide, *ends)
@@ -145,7 +146,7 @@ REFUSED: dict[str, Build] = {
     "padded on both sides": alone(pads=(1, 1)),
     "padded at the end": alone(pads=(0, 2)),
     "one position too late": alone(pads=(3, 1), dilation=2),
-    "one of many taps too late": alone(pads=(6, 1), size=8),
+    "one of eight taps too late": alone(pads=(6, 1), size=8),
     "without the first results": lambda net: turned(net, cut(net, turned(net, "x"), 4, 0)),
     "without too few results": lambda net: turned(net, cut(net, turned(net, "x"), 1, 3)),
     "sum": lambda net: net.do("ReduceSum", alone(pads=(2, 0))(net), net.ints(1)),

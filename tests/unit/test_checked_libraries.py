@@ -101,7 +101,7 @@ def test_of_a_kernel_at_fault_tvm_does_the_work(
     for name in check.plain:
         assert sum(f"`{name}`" in warning for warning in warnings) == 1
     left = [op for op in mended.plan.operators if op.library == ONEDNN]
-    assert left, "the library keeps the operators that it computes correctly"
+    assert left, "the library must keep the operators that it computes correctly"
     assert not any(op.description and op.description.op == "conv2d" for op in left)
     np.testing.assert_allclose(output(mended), output(right), 1e-4, 1e-5)
 
@@ -123,7 +123,8 @@ def test_no_fault_is_seen_in_a_normalisation_over_channels() -> None:
 def test_a_kernel_that_rounds_its_factors_is_checked_on_rounded_numbers(
     is_wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A convolution from float32 to float32, whose factors are bfloat16."""
+    """A convolution that reads and writes float32, but rounds the factors of its products to
+    bfloat16."""
     checked_libraries._right.clear()
     run = FencedLibraryKernel.run_fenced
 
@@ -184,8 +185,8 @@ def test_what_numpy_fails_on_counts_as_not_checked(
     assert "is not checked: NumPy cannot evaluate TVM's" in caplog.text
     before = len(caplog.records)
     again = compiled(latency_db=known).manifest.kernel_check
-    assert again == check, "the next compilation does not count the kernel as checked"
-    assert len(caplog.records) == before, "the next compilation repeats no warning"
+    assert again == check, "the next compilation must not count the kernel as checked"
+    assert len(caplog.records) == before, "the next compilation must not warn again"
 
 
 @pytest.mark.parametrize("constant", [False, True])

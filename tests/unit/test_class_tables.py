@@ -52,7 +52,7 @@ def classifier(labels: dict[str, Any], *, has_opset: bool = True) -> onnx.ModelP
 
 @pytest.mark.parametrize("has_opset", [True, False])
 def test_a_table_stands_for_dictionaries(has_opset: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """CatBoost imports no opset of ONNX's own operators."""
+    """A model that CatBoost exports imports no opset of ONNX's own operators (`has_opset`)."""
     model = classifier({"classlabels_ints": [4, 5, 6]}, has_opset=has_opset)
     label, shares = computed(model, {"x": ROWS})
     wanted_label, wanted = theirs(model, {"x": ROWS})

@@ -37,7 +37,8 @@ def test_scalers_and_encoders_of_floats() -> None:
 def test_replacements_that_do_not_fit_the_columns_are_refused(
     shape: tuple[int, ...], number: int
 ) -> None:
-    """onnxruntime then takes another replacement, or only the first, and gives no warning."""
+    """If there are more or fewer replacements than columns, onnxruntime takes the replacement of
+    another column or only the first one, and gives no warning."""
     node = ("Imputer", {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0][:number]})
     with pytest.raises(UnsupportedModelError, match=f"it has {number} replacements"):
         load_model(model_of([node], np.zeros(shape, np.float32)))

@@ -261,7 +261,7 @@ def test_pytorch_is_imported_only_for_its_own_models(
     model: str, imported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    monkeypatch.delenv("PYTHONPATH")  # `tests/started` would hide PyTorch from TVM.
+    monkeypatch.delenv("PYTHONPATH")  # Its folder `tests/started` hides PyTorch from TVM.
     code = (
         "import sys; from tvm_interop.cli.quick_import import import_tvm; "
         f"import_tvm({model!r}); "

@@ -114,7 +114,7 @@ def test_a_command_line_that_does_not_exist_is_noticed() -> None:
 
 
 def _parse(words: Sequence[str]) -> None:
-    """Let the parser of the command line read the words, with the options of the verb."""
+    """Parse a command line, which raises an error if it has an unknown verb or option."""
     command: Any = typer.main.get_command(app)
     name, rest = "tvm-interop", list(words)
     parent = None

@@ -1,4 +1,5 @@
-"""Tests which parts of concatenations are written into the result, and which are copied."""
+"""Tests which inputs of concatenations are written directly into the result, and which are
+copied."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def joined(
     written: tuple[int, ...],
     **rest: object,
 ) -> Program:
-    """A program of operators that write the values `written`, and then concatenations."""
+    """A program: one operator for each value in `written`, and then the concatenations `concats`,
+    each given by its inputs and its output."""
     made = [Operator(f"make {values[v].name}", "k", (0,), (v,)) for v in written]
     joins = [concat(f"join {values[out].name}", values, ins, out) for ins, out in concats]
     outputs: tuple[int, ...] = rest.get("outputs", (concats[-1][1],))  # type: ignore[assignment]
@@ -73,8 +75,8 @@ def test_parts_lie_one_after_the_other() -> None:
 
 
 def test_a_concatenation_within_another() -> None:
-    """A concatenation is a part of another concatenation. A reshape of a part moves with the
-    part."""
+    """The result of one concatenation is an input of the next one. If a value is written into a
+    result, so is its reshape `b again`."""
     values = [
         image("x", 1),
         image("a", 2),
@@ -143,7 +145,7 @@ def test_parts_that_would_not_be_aligned_are_copied() -> None:
         ids = tuple(range(1, len(parts) + 1))
         return joined((ids, len(ids) + 1), values=[image("x", 1), *parts, whole], written=ids)
 
-    assert left(odd(16, 5)) == []  # Only the last part may have a size that is not aligned.
+    assert left(odd(16, 5)) == []  # Only the last input may have an unaligned size.
     assert left(odd(5, 16)) == ["join y"]
     assert left(odd(16, 8, 16)) == ["join y"]
     assert can_be_in_place([64, 128, 4])
@@ -154,7 +156,8 @@ def test_parts_that_would_not_be_aligned_are_copied() -> None:
 
 
 def test_parts_on_a_gpu_may_lie_closer() -> None:
-    """8 channels of 3 x 3 pixels take 288 bytes, a multiple of 32 but not of 64."""
+    """The second input begins at byte 288 of the result. A GPU needs a multiple of 32 bytes, and a
+    CPU needs a multiple of 64."""
     values = [
         Value("x", (1, 1, 3, 3), "float32"),
         Value("a", (1, 8, 3, 3), "float32"),
@@ -201,7 +204,8 @@ def blocks(net: nets.Net, x: str, parts: dict[str, int]) -> list[str]:
 
 
 def nested() -> onnx.ModelProto:
-    """A dense block: each layer reads all earlier outputs, and one part is also an output."""
+    """A dense block: each layer reads the outputs of all earlier layers. The layer `b` is also an
+    output of the model."""
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 8])
     a, b = blocks(net, x, {"a": 16, "b": 32})
@@ -214,9 +218,10 @@ def nested() -> onnx.ModelProto:
 
 
 def copied() -> onnx.ModelProto:
-    """Parts that must be copied: a part of two results, a part used twice, an input, a weight.
+    """Concatenations whose inputs must be copied: an input that two concatenations read, or one
+    reads twice, an input of the model, and a weight.
 
-    One more part has an odd number of channels.
+    The input `c` of some concatenations has an odd number of channels.
     """
     net = nets.Net()
     x = net.input("x", [1, 16, 4, 4])
@@ -233,7 +238,8 @@ def copied() -> onnx.ModelProto:
 
 
 def unaligned() -> onnx.ModelProto:
-    """Parts whose sizes are not multiples of 64 bytes, and parts of two images."""
+    """Concatenations of inputs whose sizes are not multiples of 64 bytes, and of inputs that are
+    batches of two images."""
     net = nets.Net()
     x = net.input("x", [1, 16, 3, 3])
     a, b, c = blocks(net, x, {"a": 16, "b": 5, "c": 16})

@@ -48,8 +48,8 @@ def path(artifact: Artifact) -> Path:
 
 @pytest.fixture(scope="module")
 def wanted() -> list[list[np.ndarray]]:
-    """The results of onnxruntime for `FEEDS`: no boxes, some boxes, and the largest possible
-    number."""
+    """The results of onnxruntime for `FEEDS`, three inputs in which the detector finds no boxes,
+    some boxes, and as many boxes as it can return."""
     model = counted_nets.detector().SerializeToString()
     session = onnxruntime.InferenceSession(model)
     found = [session.run(None, feed) for feed in FEEDS]
@@ -173,7 +173,8 @@ def test_the_c_interface(path: Path, wanted: list[list[np.ndarray]]) -> None:
 
 
 def test_an_older_version_refuses_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 5 knows no sizes that depend on the data. It would return rows without meaning."""
+    """The format of version 5 has no sizes that depend on the data. A package that knows only
+    version 5 would return the unused rows of an output too."""
     with tarfile.open(path) as file:
         manifest = json.loads(file.extractfile("manifest.json").read())  # type: ignore[union-attr]
     assert manifest["version"] == 6
@@ -233,7 +234,8 @@ def test_batches_and_ranges_are_refused() -> None:
 
 
 def test_a_thread_of_a_gpu_runs_the_kernels() -> None:
-    """Kernels whose loops are written by hand name no threads."""
+    """The check of kernels on the CPU can run `non_max_suppression` and `true_positions`, because
+    their hand-written loops contain no threads of a GPU."""
     found = {}
     for kernel in kernels_of(counted_nets.detector(boxes=6, classes=2)):
         if kernel.name in ("non_max_suppression", "true_positions"):

@@ -233,7 +233,7 @@ OTHERS: dict[str, tuple[Callable[..., relax.Expr], list[Shape], str]] = {
         [(1, 80, 28, 28), (80,), (80,)],
         "float32",
     ),
-    # If the channels are the last axis, TVM's own kernel of the norm is used.
+    # If the channels are the last axis, TVM's own kernel of the group norm is used.
     "two sums at once": (
         lambda x, g, b: relax.op.nn.group_norm(x, g, b, 1, channel_axis=3, axes=[1, 2]),
         [(1, 28, 28, 80), (80,), (80,)],
@@ -342,10 +342,8 @@ def is_register_tiled(func: tirx.PrimFunc) -> bool:
 
 
 def test_cases_cover_both_orders_of_loops() -> None:
-    """Some cases have more pixels than channels, and some have fewer.
-
-    Both kinds of cases occur with windows of width 1 and with wider windows.
-    """
+    """Some convolutions have more pixels than channels, and some have fewer. Both occur with
+    windows of width 1 and with wider windows."""
     seen = set()
     for data, weight, _ in CONVOLUTIONS.values():
         flat = weight[3] == 1
@@ -357,7 +355,7 @@ def test_cases_cover_both_orders_of_loops() -> None:
 def test_sums_of_quantised_tensors_are_exact(channels: int, tmp_path: Path) -> None:
     """Quantised numbers are added as floats and rounded again. The sums must be exact.
 
-    One of the numbers of channels is not a power of two, so the last piece of a loop is short.
+    65 channels do not fill whole vectors, so the last vector of a loop is incomplete.
     """
     shape = (1, 12, 60, channels)
     a, b = (te.placeholder(shape, "uint8", name=name) for name in "ab")

@@ -40,7 +40,8 @@ def test_groups_are_packed_one_by_one(groups: int, packed_at_once: int) -> None:
 
 
 def test_what_is_pointwise_has_one_long_loop() -> None:
-    """If the innermost loop is short, LLVM vectorises the loop around it, by slow gathers."""
+    """An element-wise kernel gets one long loop. If its innermost loop were short, LLVM would
+    vectorise the loop around it, with slow gathers."""
 
     def innermost(op: Any, *shapes: Shape) -> int:
         (func,) = DefaultCPUSchedule()(lowered(op, *shapes)).functions.values()
@@ -61,7 +62,8 @@ def test_what_is_pointwise_has_one_long_loop() -> None:
 
 
 def test_short_planes_and_rows_are_vectors() -> None:
-    """Short loops are vectorised, because LLVM would write out their operations one by one."""
+    """Short loops are vectorised by the schedule, because LLVM would unroll them into operations on
+    single numbers."""
 
     def kinds(op: Any, *shapes: Shape) -> set[int]:
         (func,) = DefaultCPUSchedule()(lowered(op, *shapes)).functions.values()
@@ -80,7 +82,8 @@ def test_short_planes_and_rows_are_vectors() -> None:
 
 @pytest.mark.parametrize("size", [62720, 67000, 65537])
 def test_long_rows_are_divided_among_threads_in_whole_pieces(size: int) -> None:
-    """LLVM makes no vectors if a condition cuts the last piece of a loop short."""
+    """Each thread gets equally many elements if possible. If one thread got fewer, the loop would
+    have a condition, and LLVM would not vectorise it."""
     scheduled = DefaultCPUSchedule()(lowered(relax.op.nn.relu, (1, 1, size)))
     (func,) = scheduled.functions.values()
     (loop,) = parallel_loops(func)

@@ -60,7 +60,7 @@ def test_compiled_here_for_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert artifact.manifest.speed_check is None
     loaded = tvm_interop.load(out)
     assert loaded.plan == artifact.plan
-    assert loaded.native is None  # Python runs such a model by tvm-ffi.
+    assert loaded.native is None  # Python runs a model for a GPU by tvm-ffi.
     assert loaded.is_for_gpus
     with pytest.raises(DeviceError, match="no CUDA here"):
         GraphModule(loaded)
@@ -81,7 +81,7 @@ def on_a_gpu(value: dict[str, object]) -> dict[str, object]:
 
 @pytest.mark.parametrize(("change", "message"), [
     (lambda plan: None, None),
-    (lambda plan: plan["values"][1].update(offset=32), None),  # CPUs need a multiple of 64.
+    (lambda plan: plan["values"][1].update(offset=32), None),  # A CPU needs a multiple of 64.
     (lambda plan: plan["values"][1].update(offset=16), "is not part of the value"),
     (lambda plan: plan["values"][0].update(device="cuda:0"), None),
     (lambda plan: plan["values"][0].update(device="cuda:1"), "lies on cuda:1"),
@@ -122,7 +122,8 @@ def test_both_readers_check_plans_for_a_gpu_alike(
 
 @pytest.mark.parametrize(("name", "joined"), [("squeezenet", 8), ("inception_v1", 9)])
 def test_concatenations_cost_nothing(name: str, joined: int) -> None:
-    """The operators that make the parts of a concatenation write them in place."""
+    """The operators whose outputs are concatenated write directly into the result, so no
+    concatenation is left in the program."""
     compilation = Compilation(light.build(name), CompileOptions("cuda", archs=["sm_90"]))
     described = [op.description for op in extract(compilation.module).operators]
     assert [d.op for d in described if d is not None].count("concat") == joined

@@ -115,7 +115,7 @@ def test_libraries_that_are_named_run_what_they_can(dtype: str) -> None:
     endings = [[op.fields()[name] for name in names] for op in (first, second, third, product)]
     assert endings[0] == [4, True, False, "relu"]
     assert endings[1] == [1, True, True, "relu"]
-    assert endings[2][1::2] == [True, "none"]  # TVM computes the clip.
+    assert endings[2][1::2] == [True, "none"]  # cuDNN has no clip, so TVM computes it.
     assert (product.op, *endings[3][1::2]) == ("matmul", True, "none")
 
 

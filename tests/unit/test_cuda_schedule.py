@@ -54,7 +54,7 @@ def in_turn(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def threads_of(func: tirx.PrimFunc) -> dict[str, int]:
-    """The numbers of blocks and threads, by the name of the dimension."""
+    """The number of blocks or threads for each dimension, such as `blockIdx.x`."""
     found: dict[str, int] = {}
 
     def note(loop: tirx.For) -> None:

@@ -125,7 +125,8 @@ def test_an_input_that_several_read_is_copied_by_nobody() -> None:
 def test_each_gpu_has_an_arena() -> None:
     plan = two_gpus()
     used = {v.name: (v.device, v.offset) for v in plan.values if v.storage == "arena"}
-    # `a` is sent while B reads it and writes `b`. `c` comes back while `b` waits for it.
+    # `a` is sent while B reads it and writes `b`, and the copy of `c` comes back while `b` is kept
+    # for D. So these three tensors have separate memory on the first GPU.
     assert {name for name, (device, _) in used.items() if device == "cuda:1"} == {
         "a_flat@cuda:1",
         "c",
@@ -135,7 +136,8 @@ def test_each_gpu_has_an_arena() -> None:
 
 
 def test_storage_is_used_again_once_it_was_sent() -> None:
-    """A chain goes to the other GPU and comes back. The memory of `a` is then free for `b`."""
+    """A chain of operators moves to the second GPU and comes back to the first. The memory of `a`
+    on the first GPU is free again when `b` is written."""
     values = [Value(name, (16, 16), "float32") for name in ("x", "a", "p", "q", "b", "y")]
     operators = [Operator(n, "k", (i,), (i + 1,)) for i, n in enumerate(("A", "P", "Q", "B", "Y"))]
     program = Program(values, operators, (0,), (5,))
@@ -147,10 +149,8 @@ def test_storage_is_used_again_once_it_was_sent() -> None:
 
 
 def test_parts_of_a_tensor_on_two_gpus() -> None:
-    """The whole tensor lies on the GPU of its first part.
-
-    The other part is copied to its place there.
-    """
+    """A tensor is made of two parts, which two GPUs compute. The tensor lies on the GPU that
+    computes the first part, and the second part is copied to its place in the tensor."""
     values = [
         Value("x", (1, 16), "float32"),
         Value("p", (1, 16), "float32", alias_of=3, offset=0),
@@ -162,7 +162,7 @@ def test_parts_of_a_tensor_on_two_gpus() -> None:
     operators = [
         Operator("P", "k", (0,), (1,)),
         Operator("Q", "k", (0,), (2,)),
-        Operator("R", "k", (2,), (4,)),  # R reads the part on the GPU where it was made.
+        Operator("R", "k", (2,), (4,)),  # R runs on the GPU that computes q.
         Operator("Y", "k", (3, 4), (5,)),
     ]
     program = Program(values, operators, (0,), (5,))
@@ -174,8 +174,8 @@ def test_parts_of_a_tensor_on_two_gpus() -> None:
         "r to cuda:0": ("cuda:1", ["r"], ["r@cuda:0"], ["R"]),
         "Y": ("cuda:0", ["pq", "r@cuda:0"], ["y"], ["r to cuda:0"]),
     }
-    # If the other GPU reads the whole tensor, the tensor is copied there. A part that is read by
-    # itself stays on its GPU.
+    # Y runs on the second GPU and reads the whole tensor, so the tensor is copied there. R runs
+    # there too and reads only the part q, so q is copied by itself.
     assert described(split([[0, 1], [2, 3]], [0, 1], program)) == {
         "P": ("cuda:0", ["x"], ["p"], []),
         "Q": ("cuda:0", ["x"], ["q"], []),

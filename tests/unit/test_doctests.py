@@ -29,7 +29,8 @@ def modules_with_examples() -> list[str]:
 
 @pytest.mark.parametrize("name", modules_with_examples())
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each docstring finds a small model, its artifact, and an input for it."""
+    """The examples of a docstring find the files `model.onnx` and `model.tar` of a small model, and
+    an input for this model as `image`."""
     monkeypatch.chdir(tmp_path)
     model = small_model("image")
     onnx.save(model, "model.onnx")

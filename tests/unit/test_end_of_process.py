@@ -66,7 +66,7 @@ def ended(program: str, *folders: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("turn", range(2))
 def test_daemon_threads_may_run_models_when_the_process_ends(turn: int) -> None:
-    """In the first turn, TVM also imports PyTorch, as it does in the processes of users."""
+    """If `turn` is 0, TVM also imports PyTorch, as it does in the processes of users."""
     done = ended(DAEMONS, *([STARTED] if turn else []))
     assert done.returncode == 0, done.stderr
 

@@ -271,7 +271,8 @@ def test_arguments_that_are_no_tensors_are_refused(
 
 
 def test_empty_tensors_of_relax_are_refused() -> None:
-    """Empty tensors of ONNX models become constants before lowering: see `test_empty_tensors`."""
+    """An empty tensor of an ONNX model becomes a constant before lowering (see
+    `test_empty_tensors`), but a Relax module may still contain one."""
     x = relax.Var("x", relax.TensorType((0, 4), "float32"))
     bb = relax.BlockBuilder()
     with bb.function("main", [x]):

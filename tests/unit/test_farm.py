@@ -63,7 +63,7 @@ def test_two_servers_measure_and_one_is_killed(farm: Farm, tmp_path: Path) -> No
     store = LatencyStore(tmp_path / "latency.db")
     records = [r for r in store.records() if r.setting and r.setting.device == f"rpc:{KEY}"]
     assert {r.key for r in records} == set(latency.keys([*stages, *([[i]] for i in range(n))]))
-    assert latency.measured == len(records), "each stage was measured once and stored"
+    assert latency.measured == len(records), "each stage must be measured once, and stored"
     here = compiled.measured_latency
     assert not set(here.keys(stages)) & {r.key for r in records}, "each device has its own keys"
     latency.close()
@@ -133,7 +133,8 @@ def test_hanging_servers_and_trackers_are_not_waited_for(
 
 
 class Served:
-    """A program on a server. Each run takes one microsecond, and the server may hang."""
+    """Stands for a program on a server. Each run takes one microsecond. If `hangs` is given, the
+    server answers only after this event."""
 
     def __init__(self, hangs: threading.Event | None = None) -> None:
         self.hangs = hangs
@@ -151,7 +152,7 @@ def timer_of(monkeypatch: pytest.MonkeyPatch, *served: Served) -> FarmStageTimer
 
 
 def job(op: int) -> Job[tuple[int, float]]:
-    """A job that runs operator `op` once. Its result is the operator and its seconds."""
+    """A job that runs operator `op` once. Its result is `op` and the seconds that the run took."""
     return lambda rounds: (op, rounds([[[op]]])([0], 1)[0][0])
 
 
@@ -169,7 +170,7 @@ def test_the_job_of_a_hanging_server_is_measured_elsewhere(
     for op, seconds in timer.do([job(op) for op in range(5)]):
         assert op not in found, "a job was done twice"
         found[op] = seconds
-        late.set() if timer.num_servers == 1 else None  # The server answers, but too late.
+        late.set() if timer.num_servers == 1 else None  # Let the hanging server answer.
     assert found == dict.fromkeys(range(5), 1e-6)
     assert timer.num_servers == 1
     assert "has not answered for 0.2 s" in caplog.text

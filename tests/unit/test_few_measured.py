@@ -82,7 +82,8 @@ def test_multi_gpu_measures_few_stages_and_is_nearly_as_good(options: dict[str, 
 
 
 def test_a_stage_that_only_seems_good_is_measured_before_it_ships() -> None:
-    """`greedy` chooses a stage of all operators, whatever latency is predicted for the stage."""
+    """`greedy` puts operators into a stage without asking how long the stage takes. So the
+    stages of its schedule are measured before the schedule is returned."""
     graph, device = randwire(20, 3), ContendedDevice(20)
     found = found_by("greedy", graph, device, streams=2)
     stages = [stage for stage in found.concurrent_stages(graph) if sum(map(len, stage)) > 1]
@@ -171,14 +172,12 @@ def test_copies_need_a_link() -> None:
         few.transfer(0, 1)
 
 
-# The next tests are about the model of single operators.
+# The next tests are about `LearnedOperators`, which predicts latencies of single operators.
 
 
 def test_operators_of_another_device_need_few_of_this_one() -> None:
-    """All operators take three times as long here as on another device, which was measured before.
-
-    Four operators that are measured here are enough to learn this factor.
-    """
+    """100 operators were measured on another device. All operators take three times as long here.
+    Measuring four operators here is enough to learn this factor."""
     device = ContendedDevice(120)
     us = np.array([device.op(i) for i in range(120)])
     learned = LearnedOperators(SETTING)
@@ -211,7 +210,8 @@ def test_operators_without_samples() -> None:
 
 
 def test_trees_learn_and_predict_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search predicts a few stages at a time, for which more threads only wait for each other."""
+    """A search predicts only a few stages at a time. With so little work, several threads would
+    mostly wait for each other."""
     import xgboost
 
     made, threads = xgboost.DMatrix, []
@@ -228,7 +228,7 @@ def test_trees_learn_and_predict_on_one_thread(monkeypatch: pytest.MonkeyPatch) 
     assert set(threads) == {1}
 
 
-# The next tests compile on this machine.
+# The next tests compile models and measure on this machine, not on a simulated device.
 
 
 def compiled(scheduler: str, path: Path | str, **options: Any) -> tvm_interop.Artifact:

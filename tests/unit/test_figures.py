@@ -62,7 +62,7 @@ BY_HAND = {
     "CONTRIBUTING.md": {"3.10": "a version", "3.13": "a version"},
     "README.md": {"0.27": "a version", "3.10": "a version"},
     "docs/explain.rst": {
-        "1.05": "a bound that verdicts go by", "0.99": "a bound", "1.01": "a bound",
+        "1.05": "a bound in the rules of verdicts", "0.99": "a bound", "1.01": "a bound",
         "3%": "a bound", "80%": "a bound", "90%": "a level",
         "4%": "test_how_good_explain_is", "50%": "test_how_good_explain_is",
         "47%": "test_how_good_explain_is",
@@ -98,7 +98,7 @@ def test_no_measured_figure_is_written_by_hand() -> None:
         unknown = numbers - set(BY_HAND.get(name, {}))
         if unknown:
             found[name] = sorted(unknown)
-    assert not found, "generate these from a result file, or explain them in BY_HAND"
+    assert not found, "generate these numbers from a result file, or explain them in BY_HAND"
 
 
 _OTHERS = ("CHANGELOG.md", "cli.rst", "kinds.md", "sg_execution_times.rst")
@@ -156,10 +156,13 @@ def test_what_is_said_of_top_and_pos_is_so() -> None:
 
 
 def test_what_is_said_of_the_whole_of_top_is_so() -> None:
-    """The verdict in `docs/serving.rst` follows from the trainings, and from all their seeds."""
+    """The results of the trainings support the verdict on TOP in `docs/serving.rst`, whichever seed
+    a training used."""
     folder = figures.RESULTS / "serving" / "top_whole"
     cells = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
-    assert not top_whole_table.wins(cells), "`auto` would no longer be the best default"
+    assert not top_whole_table.wins(cells), (
+        "TOP now wins, so `auto` is perhaps not the best default"
+    )
     rows = [row for row in cells.values() if (row["device"], row["mix"]) == ("a100", "CNNs")]
     for load in ("clients", "poisson"):
         mixes = {

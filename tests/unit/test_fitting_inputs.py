@@ -1,4 +1,4 @@
-"""Tests refusals of inputs that an operator does not take, and constants of float64."""
+"""Tests that inputs which an operator does not support are refused, and constants of float64."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def test_arithmetic_of_booleans_is_refused(op_type: str) -> None:
     model, _ = one_node(op_type, [marks, ~marks])
     with pytest.raises(UnsupportedModelError, match=f"`{op_type}`.*booleans.*cast them") as caught:
         load_model(model)
-    assert not isinstance(caught.value, MisfitError)  # No `If` may leave out such a branch.
+    # A branch of an `If` that raises a `MisfitError` would be left out of the model.
+    assert not isinstance(caught.value, MisfitError)
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,8 @@ def test_the_same_operators_with_the_same_names(name: str) -> None:
     model = getattr(nets, name)()
 
     def names(model: onnx.ModelProto) -> list[str]:
-        # In float16, the parts of a concatenation may lie at addresses where they cannot be written
-        # in place. The `Concat` is then an operator.
+        # In float16, an input of a concatenation may begin at an unaligned byte of the result, so
+        # that it cannot be written there directly. The `Concat` is then an operator.
         return [name for name in for_cuda(model).graph.names if not name.endswith("/Concat")]
 
     assert names(in_float16(model)) == names(model)

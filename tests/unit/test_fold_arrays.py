@@ -93,7 +93,7 @@ def test_a_shape_is_known_before_the_input_is() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: op.exp(relax.const(_F)),  # Libraries round this function differently.
+        lambda: op.exp(relax.const(_F)),  # NumPy and TVM round `exp` differently.
         lambda: op.not_equal(relax.const(_SPECIAL), relax.const(_SPECIAL)),
         lambda: op.take(relax.const(_F), relax.const(_I + 9, "int64"), axis=0, mode="clip"),
         lambda: op.gather_elements(relax.const(_F), relax.const(_I[1:], "int64"), axis=1),
@@ -118,7 +118,7 @@ def _constant(mod: tvm.IRModule) -> np.ndarray[Any, Any] | None:
     """The constant that `main` returns, or None if it returns something else."""
     values = {binding.var: binding.value for binding in bindings_of(mod["main"])}
     value = mod["main"].body.body
-    while value in values:  # The value may have several names.
+    while value in values:  # A binding may rename a variable.
         value = values[value]
     return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 
@@ -141,7 +141,8 @@ def test_constants_that_go_through_tuples_are_computed() -> None:
 
 
 def test_a_lookup_by_an_index_that_is_data() -> None:
-    """Only the shape is known before the run, so there is no constant to compute."""
+    """The shape of `x` is known before the run, so its size is folded into a constant. The index
+    `at` is an input, so the addition that reads `at` stays."""
     x = relax.Var("x", relax.TensorType((4, 5), "float32"))
     at = relax.Var("at", relax.TensorType((3,), "int64"))
     bb = relax.BlockBuilder()

@@ -29,7 +29,7 @@ def test_a_new_module_works_in_a_child(kernels: Any, streams: int, pause_s: floa
 
     def work() -> None:
         nonlocal chain
-        chain = Chain(kernels, streams)  # This destroys the old chain.
+        chain = Chain(kernels, streams)  # This destroys the parent's chain.
         gc.collect()
         for start in range(20):
             chain.check(start)

@@ -225,7 +225,8 @@ def test_node_tvm_fails_on_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", 1, [1, 1, None, None]))
     with pytest.raises(UnsupportedModelError, match=r"node `z/Resize` \(`Resize`\)"):
         load_model(model)
-    gc.collect()  # TVM warns when an unfinished `BlockBuilder` is destroyed.
+    # If a `BlockBuilder` was left unfinished, TVM warns when it is destroyed here.
+    gc.collect()
     told = capfd.readouterr()
     assert told.out == ""
     assert "BlockBuilder" not in told.err
@@ -336,8 +337,8 @@ def test_kernels_with_the_least_integer_as_a_constant_are_right(
 
 
 def test_a_variance_far_from_zero_keeps_its_digits() -> None:
-    """A variance that is the mean of squares minus the square of the mean would lose these
-    digits."""
+    """For numbers near 200, the mean of the squares and the square of the mean are nearly equal. A
+    variance computed as their difference would have few correct digits."""
     x = (np.random.default_rng(0).standard_normal((2, 3, 8, 9)) + 200).astype(np.float32)
     (got,) = computed(*one_node("MeanVarianceNormalization", [x], opset=13))
     centred = x - x.mean((0, 2, 3), keepdims=True, dtype=np.float64)

@@ -89,6 +89,7 @@ def test_a_mask_that_is_read_by_places_is_proven(batch: int) -> None:
 
 @pytest.mark.parametrize(("shift", "step"), [(1, 1), (-1, 1), (-3, 1), (0, 2), (0, 0)])
 def test_a_mask_of_other_positions_is_refused(shift: int, step: int) -> None:
-    """A mask read at shifted positions would keep padding, or leave given positions out."""
+    """If the mask is read at shifted positions, padded positions could count, or given positions
+    could be left out."""
     with pytest.raises(RowsDependError):
         proof(model(lambda net: mask_by_places(net, shift, step)))

@@ -1,4 +1,5 @@
-"""Tests GPG: the endings, the graph network in NumPy and in PyTorch, training and rewards."""
+"""Tests the learned scheduler GPG: the endings that it chooses from, its graph network in NumPy and
+in PyTorch, training and rewards."""
 
 import itertools
 import random
@@ -37,9 +38,10 @@ def one_thread():
 
 
 def all_endings(graph, max_group_ops, max_groups):
-    """All endings, found among all sets of operators, each as its connected components.
+    """Return every ending of the graph as a set of groups, found by trying all sets of operators.
 
-    No operator outside of an ending reads from the ending.
+    An ending is a set of operators from which no operator outside the set reads. Its groups are its
+    connected components.
     """
     found = set()
     ops = range(graph.num_ops)
@@ -172,7 +174,7 @@ def test_a_training_goes_on_where_it_was_saved(variant, tmp_path):
         np.testing.assert_array_equal(weights[key], expected)
     with pytest.raises(InputError, match="another configuration"):
         GpgTraining(tasks, replace(config, seed=1)).run(checkpoint_path=tmp_path / "c.npz")
-    with pytest.raises(InputError, match="another configuration"):  # The checkpoint has more steps.
+    with pytest.raises(InputError, match="another configuration"):  # Fewer steps.
         GpgTraining(tasks, replace(config, steps=4)).run(checkpoint_path=tmp_path / "c.npz")
     (tmp_path / "c.npz").write_bytes((tmp_path / "c.npz").read_bytes()[:200])
     with pytest.raises(InputError, match=r"c\.npz` cannot be read"):
@@ -192,7 +194,8 @@ def test_scored_endings_learn_what_the_exact_search_finds(tmp_path):
 
 
 def test_the_printed_reward_is_greatest_for_one_operator_after_the_other():
-    """The paper prints a wrong reward. The schedule with the least latency has fewer stages."""
+    """The reward as printed in the paper is greatest for sequential execution, so it is wrong: the
+    fastest schedule has fewer stages."""
     rows = printed_reward([fork(seed) for seed in range(4)])
     for row in rows:
         assert row["paper_reward_stages"] == row["operators"]
@@ -217,8 +220,8 @@ def test_the_weights_of_the_package_serve_any_graph():
             first, again = (schedule(graph, name, us) for _ in range(2))
             assert first.stages == again.stages
             assert schedule(graph, name, us, streams=2).makespan > 0
-    # A schedule can be made from predictions alone. By default, the stages that are predicted to be
-    # best are measured.
+    # With `priced=0`, the schedule is made from predictions alone. By default, the stages that are
+    # predicted to be best are measured.
     graph, latency = fork(1)
     guessed = schedule(graph, "gpg-scored", latency, priced=0)
     assert guessed.stats["stages_priced"] == 0

@@ -103,7 +103,8 @@ def test_without_a_gpu_the_database_is_asked_unbidden(
     fill(store, compilation, "NVIDIA A40 sm_86")
     made = known.schedule("hios-lp", gpus=2)
     assert "from" in made.stats["prices"]
-    # The bandwidth comes from the device description that fits the name.
+    # The database has no bandwidth of links. The GPU is called `NVIDIA A40`, so the bandwidth comes
+    # from the device description `a40`.
     assert "56.25 GB/s" in made.stats["prices"]
 
 

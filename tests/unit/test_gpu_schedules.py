@@ -29,7 +29,8 @@ def test_stages_of_each_gpu():
     assert made.devices == (0, 0, 1)
     assert made.streams == ((0, 1, 4), (2,), (3,))
     assert [stage.device for stage in made.stages] == [0, 1, 0, 0]
-    # In the list, d is before a, which d reads. The order of launches is still correct.
+    # The stage of d is listed before the stage of a, although d reads a. In the order of launches,
+    # a still comes first.
     assert made.launch_order_of_stages(GRAPH) == [0, 1, 2, 3]
     assert by_hand([[[3]], [[0], [1, 2], [4]]]).launch_order_of_stages(GRAPH) == [1, 0, 2, 3]
 

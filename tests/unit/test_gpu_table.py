@@ -1,4 +1,5 @@
-"""Tests the result file and the section of a page that are made from visits to a GPU's machine."""
+"""Tests the result file and the section of a page that are made from measurements on a machine with
+a GPU."""
 
 from __future__ import annotations
 

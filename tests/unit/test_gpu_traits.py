@@ -47,13 +47,13 @@ def test_the_sizes_of_products() -> None:
 
 
 def test_a_library_is_assumed_to_take_the_default_tile_of_cutlass() -> None:
-    # The result has 196 pixels and 200 channels, in tiles of 128 x 128. Shared memory holds two
-    # stages of 256 rows of 8 numbers.
+    # The result has 196 pixels and 200 channels, in tiles of 128 x 128. Shared memory holds tiles
+    # of both factors, 128 + 128 rows of 8 numbers, for each of two pipeline stages.
     asked = assumed_demand(conv(14, (64, 200)), "sm_90")
     assert asked == KernelDemand("conv2d", 4, 256, 128, 2 * 256 * 8 * 4, assumed=True)
     half = conv(14, (64, 200), dtype="float16")
-    # On tensor cores, tiles have 128 x 256 numbers. Shared memory holds three stages of 384 rows of
-    # 64 numbers, if they fit.
+    # On tensor cores, tiles have 128 x 256 numbers. Shared memory holds 128 + 256 rows of 64
+    # numbers for each of three pipeline stages, if they fit.
     assert assumed_demand(half, "sm_90").static_shared_bytes == 3 * 384 * 64 * 2
     assert assumed_demand(half, "sm_90").blocks == 2
     assert assumed_demand(half, "sm_86").static_shared_bytes == 2 * 384 * 32 * 2

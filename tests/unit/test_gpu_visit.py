@@ -25,7 +25,7 @@ from tvm_interop import TVMInteropError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS_OF_A_CALL = 570
-"""A command on the GPU's machine has 10 minutes. Starting the machine takes some of them."""
+"""How long a command may run on the GPU's machine: 10 minutes, less the start of the machine."""
 
 
 def step(name: str, text: str, limit_s: int = 30, **environment: str) -> Step:

@@ -1,4 +1,4 @@
-"""Tests how an artifact runs under the names of TVM's graph executor."""
+"""Tests `GraphModule`, which runs an artifact and has the methods of TVM's graph executor."""
 
 from __future__ import annotations
 
@@ -286,10 +286,11 @@ def test_too_few_cores_are_told_of() -> None:
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_idle_cores_are_told_of(tmp_path: Path, cores: int) -> None:
-    """The warning is for artifacts from files, which may come from other machines.
+    """A module warns about idle cores if its artifact comes from a file, because the file may come
+    from a machine with fewer cores.
 
-    An artifact that was compiled in this process gives no warning: its user has chosen the number
-    of cores.
+    An artifact that was compiled in this process gives no warning about idle cores, because its
+    user has chosen the number of cores.
     """
     path, before = tmp_path / "model.tar", tvm_interop.num_threads()
     tvm_interop.set_num_threads(2)
@@ -358,7 +359,7 @@ def test_two_modules_in_two_threads(artifact: tvm_interop.Artifact) -> None:
 
 
 def test_a_plan_that_names_a_kernel_which_is_not_there() -> None:
-    """The plan and the kernels are of different models."""
+    """A plan names a missing kernel if it is combined with the kernels of another model."""
     artifact = tvm_interop.compile(two_inputs(), scheduler="sequential", providers=["tvm"])
     operators = [msgspec.structs.replace(op, kernel="nothing") for op in artifact.plan.operators]
     plan = msgspec.structs.replace(artifact.plan, operators=operators)

@@ -165,7 +165,8 @@ def test_torch_in_and_out(module: GraphModule, wanted: np.ndarray) -> None:
 
 
 def test_torch_out_without_tvm(artifact: tvm_interop.Artifact, wanted: np.ndarray) -> None:
-    """Without TVM imported, tensors have no method `copyfrom`."""
+    """An output must be copied into a tensor of PyTorch even if TVM is not imported. The method
+    `copyfrom` of TVM's tensors is then missing."""
     assert artifact.path is not None
     code = (
         "import sys, numpy as np, torch, tvm_interop\n"
@@ -202,10 +203,8 @@ def test_a_tensor_that_requires_grad(module: GraphModule) -> None:
 
 
 def test_a_tensor_that_is_not_negated_yet(module: GraphModule, wanted: np.ndarray) -> None:
-    """PyTorch may negate a tensor later, when it is used.
-
-    Until then its memory holds the opposite numbers, and DLPack would pass on the wrong numbers.
-    """
+    """PyTorch may negate a tensor only when the tensor is used. Until then, its memory holds the
+    numbers with the opposite sign, and DLPack would pass on these wrong numbers."""
     parts = [torch.zeros(1, 6), -torch.from_numpy(feed()["vector"])]
     tensor = torch.view_as_complex(torch.stack(parts, -1)).conj().imag
     with pytest.raises(InputError, match=r"input `vector` .*negated.*`\.resolve_neg\(\)`"):

@@ -31,10 +31,10 @@ class Case:
 
     Attributes
     ----------
-    room: the number of positions in the given buffer of the past; None if the past fills the
-        buffer.
+    room: the number of positions for which the buffer of past keys and values has memory; None if
+        the past fills the buffer.
     ends: the last position of each row; None if all rows are as long as the longest.
-    rotates: the number of channels that are rotated.
+    rotates: the number of channels that get a rotary position embedding.
     """
 
     batch: int = 2

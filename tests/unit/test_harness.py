@@ -64,7 +64,8 @@ def test_a_planted_slowdown_is_seen_and_none_is_not() -> None:
 
 
 def test_drift_falls_on_all_alike() -> None:
-    """The ratio stays the same although the machine becomes three times slower meanwhile."""
+    """The ratio of two contestants stays the same although the machine becomes three times slower
+    while they are measured."""
     machine = FakeMachine(0, drift=0.005)
     found = harness.summarise(machine.measure({"plain": 1.0, "half": 0.5}), "plain")
     assert found["half"].ratio == pytest.approx(0.5, rel=0.1)

@@ -274,7 +274,8 @@ def test_whole_networks_are_proven() -> None:
 
 
 def test_one_size_is_like_another_although_it_is_also_another_dimension() -> None:
-    """Other dimensions have sizes 4 and 6 too, so some kernels that usually differ are equal."""
+    """The batch sizes 4 and 6 are also the sizes of other dimensions. So some kernels are equal
+    that would differ at another batch size."""
     assert _proof(lambda size: _model(_time_first, size), 3, 4, 6)[1] == {"y": Rows(0, 1)}
 
 

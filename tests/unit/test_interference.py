@@ -1,4 +1,5 @@
-"""Tests the slowdown of operators that run side by side, and its fit to published times."""
+"""Tests the model of how much operators slow each other down side by side, and that the model is
+fitted to published times."""
 
 from __future__ import annotations
 

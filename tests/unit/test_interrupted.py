@@ -91,7 +91,7 @@ def test_what_a_killed_process_left_is_removed(
     monkeypatch.setattr(scratch.tempfile, "tempdir", str(temporary))
     scratch._remove_those_of_the_dead.cache_clear()
     with scratch.scratch_folder():
-        assert left.exists(), "the process that made the folder is alive"
+        assert left.exists(), "a folder must stay while the process that made it lives"
     stopped.kill()
     stopped.communicate()
     scratch._remove_those_of_the_dead.cache_clear()

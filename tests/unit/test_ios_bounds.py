@@ -168,7 +168,8 @@ def test_a_price_below_its_bound_is_reported(caplog):
     assert made.stats["bound_scale"] == pytest.approx(0.95 / 2)
     full = schedule(graph, "ios", Contended(us, 1, 0.5, 0.5), bounds=False)
     assert full.stats["below_bound"] == 0
-    # The lowered bounds are not above the latency of any stage, so the schedule is the same.
+    # After `ios` has lowered the bounds, no stage is faster than its bound. So the schedule is the
+    # same as without bounds.
     assert made == full
 
 
@@ -194,8 +195,8 @@ def test_a_price_within_the_tolerance_is_none(caplog):
 
 
 def test_a_price_within_the_slack_is_none(caplog):
-    """Half a microsecond is a large share of a small stage, but it is within the noise of a
-    clock."""
+    """A stage that is half a microsecond faster than its bound does not count as faster: half a
+    microsecond is within the noise of a clock, even if the stage is short."""
     caplog.set_level("INFO", logger="tvm_interop")
     graph = randwire(10, 2)
 

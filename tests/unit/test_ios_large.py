@@ -115,7 +115,8 @@ def test_the_lower_bound_is_one():
 
 
 def test_chains_side_by_side_however_they_are_numbered():
-    """A cut by operator number would run one chain after the other, which takes twice as long."""
+    """The graph has two independent chains, of operators 0 to 59 and 60 to 119. A search that cut
+    the graph by operator number would run one chain after the other, which takes twice as long."""
     graph = towers(2, 60)
     us = LatencyTable([10.0] * 120)
     assert schedule(graph, "ios", us, max_transitions=2000).makespan == 600
@@ -135,10 +136,8 @@ def test_windows_make_beams_better(monkeypatch):
 
 
 def test_windows_grow_until_they_fit_or_nothing_is_left():
-    """The search improves windows of neighbouring stages. The first windows are too small here.
-
-    The stages are so wide that the first windows hold only one stage, so the windows must grow.
-    """
+    """The search improves windows of neighbouring stages. The stages of this graph are so wide that
+    the first windows hold only one stage, so the search must make the windows larger."""
     graph = layered(60, 3, layer=12)
     us = LatencyTable(latencies(60, 3))
     made = schedule(graph, "ios", us, max_transitions=400_000)
@@ -166,7 +165,7 @@ def test_shares_of_an_allowance_are_spent_once():
 
 
 def test_the_clock_of_a_budget_can_be_replaced(monkeypatch):
-    """The whole search uses one clock, native code included."""
+    """The whole search reads time from `budget.now_s`, in native code too."""
     ticks = iter(range(10**9))
     monkeypatch.setattr(budget, "now_s", lambda: next(ticks) * 0.01)
     graph = layered(80, 1, layer=10)

@@ -93,10 +93,8 @@ def test_ios_parallel_is_ios():
 
 
 def cheapest(graph, model, side_by_side, most):
-    """The least latency of all sequences of stages of single operators or merged sets.
-
-    The function tries every sequence.
-    """
+    """The least latency of all sequences of stages, found by trying every sequence. A stage is a
+    single operator or a merged set of operators."""
     sets = [frozenset(ops) for ops in model.mergeable()]
 
     def price(ending):

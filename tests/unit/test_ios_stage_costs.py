@@ -87,7 +87,8 @@ def test_stages_cross_the_borders_of_blocks_where_that_pays(max_transitions):
 
 
 def test_without_a_cost_borders_are_left_alone():
-    """A chain takes as long in one stage as in several."""
+    """If a stage costs nothing, a chain takes as long in one stage as in several, so `ios` does not
+    join stages across the borders of blocks."""
     chain = OpGraph.from_edges(4, [(0, 1), (1, 2), (2, 3)])
     free = schedule(chain, "ios", LatencyTable([1] * 4))
     assert free.stats["optimal"]

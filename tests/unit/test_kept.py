@@ -196,7 +196,7 @@ def test_nothing_is_kept_where_nobody_wants_it(
 
 
 class Told:
-    """A progress function that notes the names of the steps, and the counts of each step."""
+    """A progress function that notes the names of the steps and how far each step had come."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -224,7 +224,7 @@ def test_progress_is_told_what_is_done(tmp_path: Path) -> None:
 
 def test_kernels_are_counted_as_they_are_compiled(tmp_path: Path) -> None:
     told = Told()
-    # Nothing is measured, so only kernels are counted.
+    # Nothing is measured, so the progress function counts only kernels.
     compiled(tmp_path / "latency.db", scheduler="sequential", providers=("tvm",), progress=told)
     (text,) = (text for text in told.said if text.startswith("compiling "))
     kernels = int(text.split()[1])

@@ -197,7 +197,7 @@ def test_what_numpy_fails_on_is_checked_against_a_plain_build(
     with caplog.at_level(logging.WARNING):
         check = compiled().manifest.kernel_check
     assert check is not None
-    assert check.plain, "the fault is found without NumPy"
+    assert check.plain, "the fault must be found without NumPy too"
     for name in check.plain:
         assert f"NumPy cannot evaluate kernel `{name}`" in caplog.text
     assert "MemoryError('no room')" in caplog.text
@@ -296,7 +296,8 @@ def test_kernels_of_another_processor_are_unchecked(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("kind", ["ordinary", "large"])
 def test_numbers_beside_nan_are_compared_as_they_are_without(kind: Any) -> None:
-    """A result without NaN is compared in fewer steps."""
+    """A result without NaN is compared by a shorter computation. Numbers in a result with NaN must
+    get the same verdicts."""
     draw = np.random.default_rng(0)
     want = (1e3 * draw.standard_normal(999)).astype(np.float32)
     moved = np.concatenate([np.logspace(-6, 1, 998), [0]]).astype(np.float32)

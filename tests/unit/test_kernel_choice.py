@@ -1,6 +1,7 @@
-"""Tests, with invented latencies, that layouts are blocked where the whole model is then fastest.
+"""Tests, with invented latencies, that layouts are chosen for which the whole model is fastest.
 
-A kernel takes 1 us if it is fast on blocked tensors, and 10 us otherwise. A reorder takes 2 us.
+In most of these tests, a kernel takes 1 us if it is fast on blocked tensors, and 10 us otherwise. A
+reorder takes 2 us.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ def chosen(model: onnx.ModelProto, us: Microseconds, layout: Layout = "blocked16
 
 
 def blocked(model: onnx.ModelProto, us: Microseconds, layout: Layout = "blocked16") -> set[str]:
-    """The operators with a blocked output.
+    """Return the names of the operators with a blocked output.
 
-    Also checks that kernels know the layout of each tensor.
+    The function also checks that each operator's description has the layouts of its tensors.
     """
     program = chosen(model, us, layout)
     for op in program.operators:
@@ -128,6 +129,7 @@ def test_nothing_is_blocked_where_nothing_gains() -> None:
 @pytest.mark.parametrize(
     ("others_us", "reorder_us", "expected"),
     [
+        # Each comment adds up the times of the three convolutions, and of the reorder if any.
         (14.0, 2.0, {"a"}),  # 14 us + (1 us + a reorder of 2 us) + 10 us
         (14.0, 4.5, {"a", "b"}),  # 14 us + 1 us + 14 us
         (15.0, 3.0, {"a"}),  # 15 us + (1 us + a reorder of 3 us) + 10 us
@@ -135,11 +137,8 @@ def test_nothing_is_blocked_where_nothing_gains() -> None:
     ],
 )
 def test_what_is_least_in_all(others_us: float, reorder_us: float, expected: set[str]) -> None:
-    """Of three convolutions, only the second is faster on blocked tensors. The other two are
-    slower.
-
-    Each comment above adds up the times of the three convolutions and of the reorder, if any.
-    """
+    """Of three convolutions, only the second is faster on blocked tensors. The first and the third
+    are slower."""
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
     net.conv(net.conv(net.conv(x, "a", (16, 16), 3), "b", (16, 16), 3), "c", (16, 16), 3)
@@ -222,10 +221,8 @@ def test_kernels_that_are_far_slower_are_not_measured() -> None:
 
 @pytest.mark.parametrize(("columns", "takes_library"), [(256, True), (255, False)])
 def test_tvm_does_not_win_large_products_of_a_row(columns: int, takes_library: bool) -> None:
-    """While kernels are chosen, the matrix of such a product is in the cache.
-
-    In a model, the product reads its matrix from memory. So a short time of TVM's kernel here
-    must not decide.
+    """TVM's kernel is faster here, but must not be chosen for a large matrix. While kernels are
+    measured, the matrix is in the cache. In a model, the product reads it from memory.
     """
     net = nets.Net()
     net.op("MatMul", [net.input("x", (1, 256)), net.weight(256, columns)], "y")
@@ -239,7 +236,9 @@ def test_tvm_does_not_win_large_products_of_a_row(columns: int, takes_library: b
 
 
 class _Noisy(MadeUp):
-    """The first measurement of TVM's kernels is wrong by chance. All measurements are kept."""
+    """A latency is the mean of the measurements in `runs`, which holds those of TVM's kernels under
+    False and those of the library's kernels under True. A new measurement gives 10 us.
+    """
 
     def __init__(self, program: Program, runs: dict[bool, list[float]]) -> None:
         self._runs = runs
@@ -270,10 +269,8 @@ def test_what_is_close_is_measured_again(fluke_us: float, rounds: int) -> None:
 
 
 class _Asked(MadeUp):
-    """TVM's kernel and the library's kernel take equally long.
-
-    The test checks which of them is measured again.
-    """
+    """Latencies in which TVM's kernel and the library's kernel take equally long. The list `again`
+    gets the names of the operators whose kernels are measured again."""
 
     measured = 1
 
@@ -362,7 +359,7 @@ def test_parts_of_a_concatenation_lie_as_it_does() -> None:
         return net.model("y")
 
     assert blocked(joined(16, 32), liked_by()) == {"part0", "part1"}
-    # Only the last part of a concatenation may end in a block that is padded with zeros.
+    # Only the last input of a concatenation may end in a block that is padded with zeros.
     assert blocked(joined(16, 24), liked_by()) == {"part0", "part1"}
     assert blocked(joined(24, 16), liked_by()) == set()
     assert blocked(joined(32, 8), liked_by()) == set()
@@ -397,9 +394,8 @@ def test_the_cpu_that_runs_the_model_decides_how_many_channels_a_block_has(
 
 
 def grouped(size: int) -> onnx.ModelProto:
-    """A convolution with 4 channels in a group, between two convolutions that may be blocked.
-
-    oneDNN has only its reference implementation for such a convolution on blocked tensors.
+    """A convolution with 4 channels in a group, between two convolutions that may be blocked. For
+    blocked tensors and groups of 4 channels, oneDNN has only its slow reference implementation.
     """
     net = nets.Net()
     x = net.input("x", [1, 64, size, size])
@@ -447,11 +443,12 @@ def test_a_timer_tells_a_reference_implementation_from_others() -> None:
     inner = {program.storage_of(op.outputs[0]) for op in program.operators[:-1]}
     names = [op.name.split("/")[0] for op in program.operators]
     found = laid_out(given_to(program, range(len(names)), "onednn"), inner, "onednn", layout)
-    kernels = types.SimpleNamespace()  # No kernel of TVM is needed.
+    kernels = types.SimpleNamespace()  # The test runs no kernel of TVM.
     timer = CpuStageTimer(found, kernels, streams=1)
     model = MeasuredLatency(found, {}, timer)
     assert model.has_only_reference(names.index("grouped"))
     assert not model.has_only_reference(names.index("before"))
-    # A measured latency decides, whichever implementation the library has.
+    # Once the latency of `grouped` is measured, the latency decides, and it no longer matters that
+    # oneDNN has only a reference implementation.
     assert model.stage([[names.index("grouped")]]) > 0
     assert not model.has_only_reference(names.index("grouped"))

@@ -54,7 +54,8 @@ def test_traits_and_workloads_count_alike():
 
 
 def test_a_part_of_a_product_moves_its_own_columns():
-    """The operator gets the whole weight, but reads only a part of it."""
+    """The operator that computes some columns of a product gets the whole weight, but reads only
+    its own columns."""
     values = [Value(f"v{i}", s, "float32") for i, s in enumerate([(1, 100), (100, 64), (1, 16)])]
     product = library_op(
         op="matmul",
@@ -94,7 +95,8 @@ def test_a_tensor_read_twice_counts_twice():
 
 
 def test_opara_takes_them():
-    """Two memory-bound and two compute-bound operators are ready, and run alternately."""
+    """Of two memory-bound and two compute-bound operators, Opara launches one of each kind in
+    turn."""
     net = Net()
     x = net.input("x", [1, 16, 16, 16])
     convs = [net.conv(x, f"conv{i}", (16, 16), 3) for i in range(2)]

@@ -66,7 +66,8 @@ def conv_of(compilation: Compilation) -> Any:
 
 
 def by_hand(compilation: Compilation, folder: Path, parallel_padding: bool = False) -> Any:
-    """Record loops for the convolution, with tiles in their own buffer, and return the kernel."""
+    """Record a schedule of the convolution's loops, as if the search had found it, and return the
+    kernel. The schedule computes each tile in a buffer of its own."""
     conv = conv_of(compilation)
     records = TuningRecords.made(folder, compilation.target)
     schedule = s_tir.Schedule(as_workload(conv))
@@ -181,7 +182,7 @@ def test_search_and_resume(compilation: Compilation, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_sum_is_split() -> None:
-    """If threads added parts of a sum, the order of additions would depend on their number.
+    """If threads added up a sum in parts, its bits would depend on the number of threads.
 
     MetaSchedule's own rules split a long sum if nothing else can be divided.
     """
@@ -205,7 +206,8 @@ def test_no_sum_is_split() -> None:
 
 @pytest.fixture
 def small_population(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the search begin soon, in tests for which it does not matter what is found."""
+    """Let the search begin with few candidates. This is quick, and these tests need no good
+    kernel."""
     monkeypatch.setattr(kernel_tuning, "_POPULATION", 8)
 
 

@@ -142,7 +142,7 @@ def test_unknown_target(tmp_path: Path) -> None:
         build_kernels(_Kernels, "no-such-target", tmp_path / "k.so")
 
 
-# Kernels that run in shares.
+# The next tests are about kernels that run in shares.
 
 
 def scheduled(model: Any) -> tvm.IRModule:
@@ -150,10 +150,8 @@ def scheduled(model: Any) -> tvm.IRModule:
 
 
 def convolution(channels: int = 33) -> tvm.IRModule:
-    """A convolution that packs its data.
-
-    The number of channels is not a multiple of a vector's length.
-    """
+    """A scheduled convolution, which packs its data. By default, the number of its channels is not
+    a multiple of a vector's length."""
     net = nets.Net()
     net.conv(net.input("x", [1, 16, 32, 32]), "y", (16, channels), 3)
     return scheduled(net.model("y"))
@@ -302,7 +300,7 @@ def test_a_library_that_was_not_taken_over_runs_whole(tmp_path: Path) -> None:
 
 
 def test_a_share_ends_with_its_operator(tmp_path: Path) -> None:
-    """After a share of a kernel, the next kernel on the same thread runs as a whole."""
+    """A thread that has run one share of a kernel runs the next kernel as a whole."""
     kernels = double_then_add("c")
     library = load_kernels(build_kernels(kernels, "llvm", tmp_path / "k.so"))
     got = run_shares(library, kernels, [(1, 3), None])

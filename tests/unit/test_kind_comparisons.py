@@ -1,4 +1,4 @@
-"""Tests that only the files of the kinds compare kinds of operators."""
+"""Tests that code compares the kind of an operator only in the file of the kind."""
 
 from __future__ import annotations
 

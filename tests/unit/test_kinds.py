@@ -52,9 +52,9 @@ def test_documents(kind: str, case: str) -> None:
 @needs_onednn
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_results(kind: str, case: str) -> None:
-    """A library computes every operator that it accepts, whole and in parts.
+    """A library computes every operator that it accepts correctly, whole and in parts.
 
-    If it accepts the whole operator, it accepts each part.
+    If a library accepts an operator, it accepts each part of the operator.
     """
     checked = conformance()[kind]
     op = checked.cases[case]
@@ -91,9 +91,10 @@ def rounded(op: LibraryOp, argument: int, array: np.ndarray) -> np.ndarray:
 
 
 def assert_near(op: LibraryOp, got: np.ndarray, wanted: np.ndarray, what: str) -> None:
-    """Check results.
+    """Check that results are as near to NumPy's as rounding allows.
 
-    Results may be rounded at the end, and also before if the library uses bfloat16.
+    Results may be rounded at the end. If the operator uses bfloat16, intermediate results may be
+    rounded too.
     """
     if op.stored_types[-1] in ("int8", "uint8"):
         assert np.abs(got - wanted).max() <= 1, what
@@ -106,10 +107,8 @@ def assert_near(op: LibraryOp, got: np.ndarray, wanted: np.ndarray, what: str) -
 @needs_onednn
 @pytest.mark.parametrize(("kind", "name"), MODELS)
 def test_what_is_found_in_models(kind: str, name: str) -> None:
-    """Libraries run the operators that they should run, and the results are right.
-
-    Libraries do not run the operators that other kernels must run.
-    """
+    """In the model of each case, a library runs the operator of this kind exactly if the case says
+    so (`is_taken`). The library's results are right."""
     model, feeds, is_taken = conformance()[kind].models[name]
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(model)))
     found = [op.description.op for op in program.operators if op.description is not None]

@@ -36,7 +36,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def likes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each compilation got the kernels of other shapes."""
+    """A list that gets a bool for each compilation: whether it got the kernels of other shapes."""
     found: list[bool] = []
     usual = api.compile
 
@@ -69,7 +69,8 @@ def test_only_shapes_far_from_all_others_are_measured(
         assert likes[3:] == [False]
         run(session, path, [6])
         assert likes[4:] == [True]
-        assert "chosen for {'x': (9, 8, 8, 8)}" in caplog.text  # A batch of 6 is nearer to 9.
+        # The kernels for batches of 1 and 9 are known, and 6 is nearer to 9.
+        assert "chosen for {'x': (9, 8, 8, 8)}" in caplog.text
 
 
 def test_another_session_finds_artifacts_and_kernels(path: Path, likes: list[bool]) -> None:
@@ -116,7 +117,8 @@ def test_old_entries_are_dropped(
     monkeypatch.setattr(known_kernels, "_MOST", 1)
     monkeypatch.setattr(known_kernels, "_FAR", 1.5)
     with Session(path, **OPTIONS) as session:
-        run(session, path, [1, 4, 1])  # The kernels for a batch of 4 replace those for 1.
+        # Only the kernels for one batch are remembered: first for 1, then for 4.
+        run(session, path, [1, 4, 1])
         run(session, path, [5, 2])
     assert likes == [False, False, True, False]
 

@@ -235,7 +235,7 @@ def test_killed_twice_nothing_committed_is_lost(tmp_path: Path) -> None:
         ) as writer:
             assert writer.stdout is not None
             first = int(writer.stdout.readline())
-            assert first > reported, "the new writer continues after the killed one"
+            assert first > reported, "the new writer must continue after the killed one"
             for line in writer.stdout:
                 reported = int(line)
                 if reported == first + 50:

@@ -17,8 +17,8 @@ def test_a_simulated_device_tells_only_of_what_was_measured_on_it() -> None:
     stages = [[[0]], [[0], [1]], [[1], [2]], [[0, 1]]]
     assert np.isnan(device.known(stages)).all()
     assert device.stages(stages[1:2]).tolist() == [4.0]
-    # Operators 0 and 2 have equal work, so they count as one kernel. This makes the third stage
-    # known too.
+    # Operators 0 and 2 have equal work, so they count as one kernel. The stage of operators 1 and 2
+    # is known, because the stage of operators 0 and 1 was measured.
     assert np.isnan(device.known(stages)).tolist() == [True, False, False, True]
     assert MeasuredOn(device, LatencyTable([3.0, 4.0, 3.0])).stage([[0, 1]]) == 7.0
     assert len(device.taken) == 2

@@ -26,7 +26,7 @@ def measured(device: ContendedDevice, stages: list[list[list[int]]]) -> np.ndarr
     return np.array([device.stage(groups) for groups in stages])
 
 
-# Features need only NumPy.
+# The next tests are about features, which need no xgboost.
 
 
 def test_features_of_a_stage() -> None:

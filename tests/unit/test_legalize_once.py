@@ -1,4 +1,5 @@
-"""Tests that equal operators get their kernel once, and that the kernels are the usual ones."""
+"""Tests that equal operators get their kernel once, and that the kernel is the same as without
+`legalized_once`."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def _module(params: list[relax.Var], compute: Callable[[relax.BlockBuilder], Any
 
 
 def _counted(counts: Counter[str]) -> dict[str, Any]:
-    """The usual functions, which count the operators that they are called for."""
+    """Return functions that legalize operators as usual, and count their calls in `counts`."""
 
     def counting(name: str) -> Any:
         usual = legalizations().get(name) or tvm.ir.Op.get(name).get_attr("FLegalize")
@@ -72,7 +73,7 @@ def test_equal_operators_share_a_kernel_that_is_made_once() -> None:
     counts: Counter[str] = Counter()
     got = _legalized(Layers, legalized_once(_counted(counts)))
     tvm.ir.assert_structural_equal(got, _legalized(Layers, legalizations()))
-    # `x + x` is not remembered, because it does not show which argument is which.
+    # The kernel of `x + x` is not used again for `x + y`, because it has one argument for both.
     assert counts["relax.add"] == 2
     assert counts["relax.nn.softmax"] == 2  # There is a kernel for each axis.
     assert counts["relax.concat"] == 3 - 1  # There is a kernel for each of two sets of shapes.
@@ -83,7 +84,7 @@ def test_equal_operators_share_a_kernel_that_is_made_once() -> None:
 def test_the_module_is_the_usual_one(make: Any) -> None:
     module = relax.transform.DecomposeOpsForInference()(load_model(make()))
     own = legalizations()
-    # The usual functions make equal kernels for equal max poolings; see the next test.
+    # Without `legalized_once`, equal max poolings get several equal kernels; see the next test.
     own = {name: function for name, function in own.items() if "max_pool" not in name}
     tvm.ir.assert_structural_equal(_legalized(module, legalized_once(own)), _legalized(module, own))
 

@@ -61,8 +61,8 @@ def residual() -> onnx.ModelProto:
 
 
 def mixed() -> onnx.ModelProto:
-    """A model with operators that can be fused, and with others: a value used twice, a product, a
-    mean."""
+    """A model with operators that can be fused with a convolution or product, and with operators
+    that cannot: two activations of the same value, a product of both, and a mean."""
     net = nets.Net()
     x = net.input("x", [1, 8, 7, 7])
     net.conv(net.conv(x, "depthwise", (8, 8), 3, group=8), "twice", (8, 8), 1)
@@ -105,7 +105,8 @@ def test_groups_end_where_a_library_does_no_more() -> None:
 
 
 def repeated() -> onnx.ModelProto:
-    """Operators that read a tensor twice: a sum with the data, a square, and a double."""
+    """A model in which `square` multiplies a tensor by itself, and `double` concatenates a tensor
+    with itself."""
     net = nets.Net()
     x = net.input("x", [1, 16, 4, 4])
     net.conv(x, "a", (16, 16), 3)
@@ -160,8 +161,8 @@ def test_without_a_library_nothing_changes() -> None:
     with_library = described(nets.inception_like())
     plain = extract(LowerToUnits()(load_model(nets.inception_like())))
     assert [op.name for op in plain.operators] == list(with_library)
-    # No library runs a concatenation. The description of a concatenation only serves to do it in
-    # place.
+    # No library runs a concatenation. A concatenation has a description only so that its inputs can
+    # be written directly into its result.
     kinds = {op.name: op.description.op for op in plain.operators if op.description}
     assert kinds == {"aout/Concat": "concat", "bout/Concat": "concat"}
 

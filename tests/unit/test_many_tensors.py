@@ -37,10 +37,8 @@ def operators(model: onnx.ModelProto) -> Sequence[Operator]:
 
 
 def test_a_long_chain_of_element_wise_operators_is_several_kernels() -> None:
-    """Each operator has its own constant.
-
-    TVM would fuse 256 of them, and LLVM took 16 s for that.
-    """
+    """Each operator of the chain reads a constant of its own. TVM would fuse up to 256 operators,
+    and LLVM took 16 s for such a kernel."""
     count = 150
     constants = {f"c{i}": np.full((2, 3), i + 1.0, "float32") for i in range(count)}
     names = ["x", *(f"t{i}" for i in range(1, count)), "y"]

@@ -1,4 +1,4 @@
-"""Models that were built to mislead the proof of masked sequences."""
+"""Models that were built to mislead the proof that padding does not change masked sequences."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_model_that_misleads_the_bounds_is_refused(name: str) -> None:
 
 def test_the_greatest_feature_of_each_position_is_proven() -> None:
     """In the kernel of ArgMax, two statements of one loop read each other's results. The proof must
-    still find bounds of both values."""
+    still find bounds of both results."""
     assert proof(model(lambda net: net.do("ArgMax", "x", axis=2))) == Masks((), "nowhere")
 
 
@@ -135,9 +135,7 @@ def with_short_flag(net: Masked) -> str:
 
 @pytest.mark.parametrize("build", [divided_by_small_length, with_short_flag])
 def test_a_number_may_be_the_same_for_all_compiled_lengths_only(build: Build) -> None:
-    """Each model adds a number that depends on the length.
-
-    The number is equal for the lengths 7 and 16, and differs for the length 2.
-    """
+    """Each model uses a number that depends on the length. The number is the same for all compiled
+    lengths, but another one for the length 2, which is in the range."""
     with pytest.raises(InputError, match="this could change results"):
         tvm_interop.compile(model(build), shapes={"seq": (1, 16)}, most_sizes=3, **QUICK)

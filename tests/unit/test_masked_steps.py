@@ -28,7 +28,8 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 def layer(
     kind: str, output: int = 0, direction: str = "forward", lengths: bool = False, **attrs: Any
 ) -> onnx.ModelProto:
-    """A recurrent layer on a sequence of one row; `output` is the index of its output."""
+    """A recurrent layer on a sequence of one row. `output` is the index of the layer's output that
+    is used."""
     net, count = Net(), 2 if direction == "bidirectional" else 1
     x = net.op("Transpose", [net.input("x", [1, "seq", WIDTH])], "turned", perm=[1, 0, 2])
     wide = GATES[kind] * HIDDEN
@@ -44,7 +45,7 @@ def running(net: Masked, x: str, **attrs: Any) -> str:
 
 
 def sum_of(net: Masked, x: str) -> str:
-    """A sum over positions, which the mask must leave out."""
+    """A sum over positions. The mask must leave padded positions out of it."""
     return net.do("ReduceSum", net.columns(x), net.ints(1))
 
 
@@ -96,10 +97,8 @@ def test_running_sums_are_proven(name: str) -> None:
 
 
 def divided_by_balance(net: Masked) -> str:
-    """The divisor at a position is the number of given minus the number of padded positions so far.
-
-    The divisor becomes 0 at a padded position, and at no given position.
-    """
+    """Divide each position by the number of given minus the number of padded positions so far. The
+    divisor becomes 0 at a padded position, but at no given position."""
     sign = net.do("Sub", net.do("Mul", net.float_mask(), net.number(2)), net.number(1))
     balance = net.do("Unsqueeze", net.do("CumSum", sign, net.number(1, np.int64)), net.ints(2))
     return sum_of(net, net.do("Div", "x", balance))

@@ -69,7 +69,8 @@ def test_latencies_are_microseconds_without_the_start_of_a_run(compilation: Comp
 def test_no_latency_is_zero() -> None:
     """Callers divide by latencies, so a latency must not be 0.
 
-    But a run may be shorter than an empty stage, whose time is subtracted from the run.
+    A latency is the time of a run minus the time of an empty stage. Here the run is the shorter of
+    the two.
     """
     assert Estimate.of_runs([1e-6, 1e-6], start_us=50.0).latency_us > 0
 
@@ -110,7 +111,8 @@ def test_only_what_comes_near_is_measured(compilation: Compilation) -> None:
     a, b = heaviest(compilation)
     model = latency(compilation)
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
-    # One run was enough to show that `b` takes longer than 1e-6 us. `a` was not run.
+    # One run was enough to show that `b` takes longer than 1e-6 us. It is clear without a run that
+    # `a` takes less than 1e9 us.
     assert model.measured == 1
     known = float(model.stages([[[a]]])[0])
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
@@ -165,7 +167,8 @@ class _OneCoreAtFirst(GivenTimer):
 def test_streams_that_shared_a_core_are_measured_again(
     compilation: Compilation, again_us: float, us: float
 ) -> None:
-    """The shorter of the two measured times counts, in this process and in later processes."""
+    """A stage whose streams shared a core is measured again. The shorter of its two times counts,
+    in this process and in later ones."""
     timer, store = _OneCoreAtFirst(100.0, again_us), LatencyStore(":memory:")
     hashes = kernel_hashes(compilation.program.kernels)
     model = MeasuredLatency(compilation.program, hashes, timer, store=store)
@@ -330,7 +333,8 @@ def test_stages_are_measured_again_by_runs_of_their_own(compilation: Compilation
     doubtful = msgspec.structs.replace(first[other], spread_us=first[other].latency_us)
     store.put([msgspec.structs.replace(first[sure], spread_us=0.0), doubtful])
     us[b] = 30.0
-    assert model.measure_again(stages) == 1, "the latency without spread is not measured again"
+    # Only the latency with a large spread is measured again.
+    assert model.measure_again(stages) == 1
     after = model.stages(stages)
     np.testing.assert_allclose(after, [before[0], 30.0])
     both = store.estimates([other])[other]

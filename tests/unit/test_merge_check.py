@@ -59,7 +59,8 @@ def test_nothing_is_said_if_nothing_is_merged() -> None:
     made = compilation(providers=["onednn"])
     manifest = made.artifact(made.sequential()).manifest
     assert manifest.merge_check is None
-    # Older versions of this package refuse fields that they do not know.
+    # Older versions of this package refuse a field that they do not know, so an artifact that does
+    # not need the field must not have it.
     assert b"merge_check" not in manifest.to_json()
 
 
@@ -85,10 +86,9 @@ def test_the_pass_checks_and_the_artifact_says_so() -> None:
 
 
 def test_each_operator_is_compared_on_the_library_that_ships_it() -> None:
-    """In the model, a library runs one of three operators.
+    """In the model, oneDNN runs `one/Conv`. TVM runs `three/Conv` and the merged operator.
 
-    The other two operators cut the merged output into results, and the library has no kind for
-    them.
+    Two more operators cut the merged output into results. oneDNN cannot run such operators.
     """
     made = compilation(providers=["onednn"])
     operators = [

@@ -1,4 +1,4 @@
-"""Tests merged convolutions: the same results, or a reason why they cannot be merged."""
+"""Tests merged convolutions: they give the same results, or a reason why they cannot be merged."""
 
 import random
 
@@ -63,7 +63,8 @@ def random_net(seed):
 
 @pytest.mark.slow
 def test_random_convolutions_merge_to_the_same_numbers():
-    """Merged convolutions give onnxruntime's results. Other sets are refused with a reason."""
+    """Merged convolutions give onnxruntime's results. Convolutions that cannot be merged are
+    refused with a reason."""
     merged = 0
     for seed in range(30):
         model = random_net(seed)

@@ -1,4 +1,5 @@
-"""Tests merged matrix products, such as queries, keys and values: the same results, or a reason."""
+"""Tests merged matrix products, such as queries, keys and values: they give the same results, or a
+reason why they cannot be merged."""
 
 from __future__ import annotations
 

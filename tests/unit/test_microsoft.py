@@ -202,7 +202,8 @@ def integers(*shape: int, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_products_of_integers_that_become_floats(dtype: str, points: str, has_bias: bool) -> None:
     step = abs(numbers(6)) / 50 + np.float32(0.01)
-    # The numbers are small, as some CPUs make onnxruntime add products in 16 bits.
+    # On some CPUs, onnxruntime adds products in 16 bits, which overflows unless the numbers are
+    # small.
     right: list[np.ndarray | None] = [integers(16, 6, dtype=dtype) // 2]
     end: list[np.ndarray | None] = {
         "none": [None],
@@ -252,7 +253,8 @@ def test_an_operator_of_integers_in_a_branch() -> None:
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     for condition in (True, False):
-        # The numbers are small, as some CPUs make onnxruntime add products in 16 bits.
+        # On some CPUs, onnxruntime adds products in 16 bits, which overflows unless the numbers
+        # are small.
         words = integers(5, 16, dtype="uint8") // 4
         checked(made, {"x": words, "condition": np.array(condition)})
 

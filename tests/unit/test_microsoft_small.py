@@ -78,7 +78,7 @@ class Nodes:
         return helper.make_model(self.graph, opset_imports=opsets, ir_version=ir_version)
 
     def check(self, units: int = 0) -> None:
-        """Compare with onnxruntime; integers may differ by `units`."""
+        """Compare the model's outputs with onnxruntime's. Integers may differ by `units`."""
         model = self.model()
         results = zip(computed(model, self.feed), theirs(model, self.feed), strict=True)
         for number, (ours, wanted) in enumerate(results):
@@ -120,7 +120,7 @@ def test_operators_that_a_later_opset_has(opset: int) -> None:
     nodes.add("Range", [], [np.int64(4), np.int64(9)])
     for dtype in (np.float32, np.float64):
         matrices = numbers(2, 4, 4).astype(dtype)
-        matrices[0, 0, 0] = 0  # Elimination must begin with another row.
+        matrices[0, 0, 0] = 0  # Row 0 has no pivot in column 0.
         nodes.add("Inverse", [matrices])
     nodes.check()
 
@@ -177,7 +177,8 @@ def test_softmax_of_old_opsets_has_one_long_axis(opset: int, axis: int) -> None:
 
 def test_attention_of_bytes() -> None:
     nodes = Nodes()
-    # The weights are small, as some CPUs make onnxruntime add products in 16 bits.
+    # On some CPUs, onnxruntime adds products in 16 bits, which overflows unless the weights are
+    # small.
     weights, bias = RNG.integers(-60, 60, (8, 24)).astype(np.int8), numbers(24)
     masks = [None, np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32), np.array([3, 2], np.int32)]
     for causal in (0, 1):

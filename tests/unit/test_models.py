@@ -150,8 +150,8 @@ def test_names_are_readable_and_unique() -> None:
 
 
 # Published parameters in millions (weights and biases, with batch norms folded) and billions of
-# multiply-adds. The numbers of NASNet-A are for five terms in a cell. With six terms they are 88.9
-# and 23.8.
+# multiply-adds. The numbers of NASNet-A are for cells that concatenate five tensors. With a sixth
+# tensor, the cell's input, they are 88.9 and 23.8.
 @pytest.mark.parametrize(
     ("name", "parameters", "multiply_adds"),
     [

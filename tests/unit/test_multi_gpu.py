@@ -109,7 +109,8 @@ def test_no_schedule_is_shorter_than_the_shortest(name: str) -> None:
 
 @functools.cache
 def small(seed: int) -> tuple[OpGraph, LatencyTable, float]:
-    """A graph, its latencies, and the least makespan of all mappings."""
+    """Return a graph, its latencies, and the least makespan of all mappings of its operators to two
+    GPUs."""
     graph = drawn(seed, most=8) if seed < 30 else sparse(9 + seed % 2, seed, degree=3.0)
     latency = table(graph, seed)
     return graph, latency, shortest(graph, 2, latency)
@@ -132,7 +133,8 @@ def test_nor_with_windows(name: str) -> None:
 
 
 def reached_by(graph: OpGraph, latency: LatencyTable | ContendedLatency, gpus: int) -> float:
-    """The best makespan of the other schedules. `multi-gpu` must not be worse."""
+    """The least makespan of the schedules that `multi-gpu` chooses from: those of its parts on
+    several GPUs and on one, and those of schedulers for one GPU."""
     makespans = [schedule(graph, part, latency, gpus=gpus).makespan for part in PARTS]
     makespans += [schedule(graph, part, latency, gpus=1).makespan for part in PARTS]
     # The makespan of streams does not include contention.
@@ -147,7 +149,7 @@ def reached_by(graph: OpGraph, latency: LatencyTable | ContendedLatency, gpus: i
     [(1, 1.0), (2, 0.3), (2, 5.0), (3, 0.0), (3, 1.0), (8, 1.0)],
 )
 def test_never_worse_than_its_parts_or_one_gpu(gpus: int, copies: float) -> None:
-    for seed in (0, 4, 5):  # There is a seed for each kind of graph.
+    for seed in (0, 4, 5):  # Each seed draws another kind of graph.
         graph = drawn(seed)
         for latency in (table(graph, seed, copies, streams=None), contended(graph, seed, copies)):
             made = schedule(graph, "multi-gpu", latency, gpus=gpus, time_budget_s=UNHURRIED_S)

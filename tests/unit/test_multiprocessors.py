@@ -116,7 +116,7 @@ def answers(program: Path, arch: str, launches: Sequence[KernelDemand]) -> list[
 
 
 def launches_of_all_kinds(arch: str) -> list[KernelDemand]:
-    """Launches at and near each limit, and random launches."""
+    """Kernel launches at and near each limit of a multiprocessor, and random launches."""
     most = multiprocessor(arch).block_shared_bytes
     sizes = [(0, 0), (1, 0), (127, 0), (128, 0), (3072, 1024), (48 * 1024, 0), (0, 48 * 1024)]
     sizes += [(0, most - 128), (0, most), (1024, most - 1024), (0, most // 2), (0, most // 2 + 1)]

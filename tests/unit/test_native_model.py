@@ -286,7 +286,8 @@ def test_a_run_on_some_inputs_keeps_the_others(path: Path) -> None:
 
 
 def test_a_module_is_not_timed_on_memory_that_was_lent(path: Path) -> None:
-    """The caller may have freed the memory by then. So a timed run uses the module's own memory."""
+    """When `benchmark` is called, the caller may have freed the memory that an earlier run used. So
+    a timed run uses the module's own memory."""
     module = GraphModule(path)
     module.set_input(**feed(2))
     module.run_on(feed(1), [0])

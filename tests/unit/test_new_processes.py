@@ -98,8 +98,8 @@ def test_a_schedule_that_seems_no_faster_is_given_up_at_the_first_test() -> None
 
 
 def test_a_rough_check_passes_what_seems_faster() -> None:
-    """A schedule that seems faster, but not significantly, and a schedule that does not seem
-    faster."""
+    """A rough check ships a schedule that seems faster, even if not significantly. It does not ship
+    a schedule that does not even seem faster."""
     for us, ships in ((95.0, "scheduled"), (100.0, "sequential")):
         rounds = [np.array([100.0, 100.0, us * (1 + 0.1 * (-1) ** i)]) for i in range(6)]
         assert check_rounds(iter(rounds)).shipped == "sequential"
@@ -145,9 +145,9 @@ def test_new_processes_run_what_would_ship(compilation: api.Compilation, tempora
 def test_large_models_are_not_run_again(
     compilation: api.Compilation, monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
-    """The process that compiles checks the speed of a large model thoroughly.
+    """The speed of a large model is checked thoroughly in the process that compiles.
 
-    For any other model, the check in this process is quick, and new processes decide.
+    The speed of a small model is checked roughly in this process, and then new processes decide.
     """
 
     def check(self: api.Compilation, schedule: tvm_interop.Schedule, rough: bool) -> SpeedCheck:
@@ -261,7 +261,8 @@ def test_compile_ships_what_the_new_processes_confirm(monkeypatch: pytest.Monkey
 
 
 def test_files_are_timed_in_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TVM_INTEROP_TRUSTED_KEYS", str(tmp_path / "key"))  # No file is signed.
+    # No file is signed here, and `time_files` must accept that even if keys are set.
+    monkeypatch.setenv("TVM_INTEROP_TRUSTED_KEYS", str(tmp_path / "key"))
     path = str(tmp_path / "model.tar")
     tvm_interop.compile(branches(), scheduler="sequential", out=path, latency_db=":memory:")
     rounds_us = np.array(time_files([path, path, path], 0.01, seed=3))

@@ -1,4 +1,4 @@
-"""Compares Nimble with all assignments that keep the parallelism of the graph."""
+"""Compares Nimble with all assignments to streams that keep the parallelism of the graph."""
 
 from itertools import pairwise
 
@@ -23,11 +23,12 @@ def reduced_edges(graph):
 
 
 def fewest_waits_and_streams(graph):
-    """The fewest waits of all assignments, and the fewest streams of an assignment with so few
-    waits.
+    """Find the least number of waits that any assignment of operators to streams needs, and the
+    least number of streams of an assignment with so few waits.
 
-    In the graph, a path connects any two operators of a stream, so a stream adds no order. An edge
-    of the transitive reduction then needs a wait, unless its ends are neighbours on a stream.
+    Only assignments are tried in which a path of the graph connects any two operators of a stream.
+    In these, an edge of the transitive reduction needs a wait, unless its ends are neighbours on a
+    stream.
     """
     edges = reduced_edges(graph)
     best = (len(edges) + 1, 0)

@@ -24,9 +24,9 @@ def kernel(name: str, offset: float) -> tirx.PrimFunc:
 
 
 def library(folder: Path, **offsets: float) -> Any:
-    """The library of kernels with these names."""
+    """Build and load a library with a kernel of each given name, which adds the given offset."""
     module = tvm.IRModule({name: kernel(name, offset) for name, offset in offsets.items()})
-    made = folder / f"{len(list(folder.iterdir()))}.so"  # A process loads each name once.
+    made = folder / f"{len(list(folder.iterdir()))}.so"  # Each library needs a new name.
     return tvm.runtime.load_module(str(build.build_kernels(module, "llvm", made)))
 
 

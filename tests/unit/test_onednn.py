@@ -60,7 +60,8 @@ def run(
     constants: bool = True,
     out_type: str = "float32",
 ) -> np.ndarray:
-    """The result of the library. `constants` says whether weight and bias are constants."""
+    """Return what oneDNN computes for `op`. `constants` says whether the weight and the bias are
+    constants."""
     out = aligned_empty(op.shapes[-1], out_type)
     out.fill(np.nan)
     tensors = [as_tensor(array) for array in (*map(aligned_copy, arrays), out)]
@@ -374,7 +375,7 @@ WIDE = {
 @pytest.mark.parametrize("constants", [True, False], ids=["constant", "variable"])
 @pytest.mark.parametrize("op", WIDE.values(), ids=WIDE)
 def test_bits_do_not_depend_on_the_team(op: LibraryOp, constants: bool) -> None:
-    """If threads divided a reduction, the order of additions would depend on their number."""
+    """If threads divided a sum, the order of additions would depend on the number of threads."""
     arrays = random(*op.shapes[:-1])
     alone = run(op, arrays, threads=1, constants=constants)
     for threads in (2, 3, 4):

@@ -49,10 +49,8 @@ def without_avx512(code: str) -> str:
 @needs_onednn
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other CPUs have no AVX-512")
 def test_convolutions_and_pools_without_avx512_have_kernels_for_vectors() -> None:
-    """oneDNN's reference kernels, which take any layout, are a thousand times slower than others.
-
-    With the reference kernels, a convolution took a minute.
-    """
+    """oneDNN's reference kernels take any layout, but are a thousand times slower than its other
+    kernels: with them, a convolution took a minute."""
     code = """
 import numpy as np
 from tests.kind_variants import in_layout, laid_out, plain as made_plain

@@ -41,10 +41,8 @@ def test_what_the_traits_say_comes_before_what_is_derived():
 
 
 def test_ties_go_to_the_operator_that_has_been_ready_for_longest():
-    """Operators 0, 1 and 2 have equal demands.
-
-    1 and 2 are ready from the start, and 0 only after 3 was launched.
-    """
+    """Operators 0, 1 and 2 have equal demands. Operators 1 and 2 are ready from the start, and
+    operator 0 only after operator 3 was launched."""
     graph = OpGraph.from_edges(4, [(3, 0)])
     traits = [OperatorTraits(demand=0.5, memory_bound=True) for _ in range(4)]
     traits[3] = OperatorTraits(demand=0.25, memory_bound=True)
@@ -53,14 +51,15 @@ def test_ties_go_to_the_operator_that_has_been_ready_for_longest():
 
 def test_without_traits_operators_launch_as_they_become_ready():
     assert schedule(GRAPH, "opara").launch_order == (0, 1, 2, 3, 4)
-    # All operators have fewer flops per byte than this limit, so all of them are memory-bound. The
-    # demands of `conv` and `relu` are both 1/4, so the lower id comes first.
+    # All operators have fewer flops per byte than the limit 1e9, so all are memory-bound. The
+    # demands of `conv` and `relu` are both 1/4, so the operator with the lower id comes first.
     made = schedule(GRAPH, "opara", traits=TRAITS, flops_per_byte=1e9)
     assert made.launch_order == (0, 3, 2, 1, 4)
 
 
 def test_the_streams_are_algorithm_1():
-    """A simple implementation: the successor that is launched first continues the stream."""
+    """Compares the streams with a simple implementation of the paper's Algorithm 1: an operator's
+    stream is continued by the first of its successors to be launched."""
     for seed in range(60):
         graph = layered(40, seed)
         traits = [OperatorTraits(us, (us * 7) % 13) for us in latencies(40, seed)]

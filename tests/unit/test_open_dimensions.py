@@ -20,7 +20,7 @@ from tvm_interop.frontend.open_dimensions import shapes_of_dims
 
 
 def cached() -> onnx.ModelProto:
-    """One step of a model with a cache. The lengths are open."""
+    """One step of a model with a cache of past positions. Batch and lengths are open dimensions."""
     net = Net()
     past = net.input("past", ["batch", "length", 4])
     x = net.input("x", ["batch", 1, 4])

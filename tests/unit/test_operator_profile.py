@@ -63,7 +63,8 @@ def test_operators_side_by_side_share_the_time() -> None:
 
 
 def test_compare() -> None:
-    """Rows for operators, for kinds and for the time between operators hold medians over runs."""
+    """The comparison has rows for operators, for kinds of operators, and for the time between
+    operators. Their times are medians over the runs."""
     ours = [
         Run([Span("a/Conv[1/2]", "", 0, us), Span("a/Conv[2/2]", "", 0, us)], us + 5)
         for us in (10, 20, 90)

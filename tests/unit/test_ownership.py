@@ -20,7 +20,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 
 def kept_in(folder: Path) -> KeptFiles:
-    """A folder with some kept code."""
+    """A folder of kept files, with some machine code in it."""
     KeptFiles(folder).put("kernels", "a", b"code")
     assert KeptFiles(folder).get("kernels", "a") == b"code"
     return KeptFiles(folder)

@@ -1,4 +1,5 @@
-"""Models on batches of sequences that were built to mislead the proof for two ranges."""
+"""Models on batches of sequences that were built to mislead the proof that padding of both ranges,
+batch and length, changes no results."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def sum_unless(net: Masked, is_large: str) -> str:
 
 
 def rounded_up(net: Masked) -> str:
-    """Rounding up makes a number larger."""
+    """The number 4.5 is below the limit 4.8, but exceeds it after rounding up."""
     whole = net.do("Ceil", net.do("Mul", left(net), net.number(4.5)))
     return sum_unless(net, net.do("Greater", whole, net.number(4.8)))
 

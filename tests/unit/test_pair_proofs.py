@@ -1,4 +1,5 @@
-"""Tests the proof for two ranges, with models on batches of sequences built to mislead it."""
+"""Tests the proof that padding of two ranges, batch and length, changes no results. The models on
+batches of sequences were built to mislead the proof."""
 
 from __future__ import annotations
 
@@ -86,8 +87,8 @@ def test_causal_attention_needs_no_mask() -> None:
 
 
 def test_each_row_may_begin_with_0_but_not_with_a_causal_mask_too() -> None:
-    """With a causal mask, the first position sees only itself. If the other mask is 0 there, the
-    first position has nothing left to attend to."""
+    """With a causal mask, the first position sees only itself. If the mask of padding is 0 at the
+    first position, this position has nothing left to attend to."""
     attention = pair_model(lambda net: net.attention())
     rows = proven(attention)
     assert rows == BATCH_FIRST

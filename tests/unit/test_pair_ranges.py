@@ -88,8 +88,8 @@ def test_what_stands_in_the_filled_part_changes_nothing(made: Artifact) -> None:
 
 
 def test_kernels_of_libraries_leave_the_filled_part_out() -> None:
-    """oneDNN adds up in its own order. Padding must not change a result, nor must a row whose mask
-    is all 0."""
+    """Neither padded positions nor a row whose mask is all 0 may change other results, although
+    oneDNN's kernels choose their own order of additions."""
     made = tvm_interop.compile(
         encoder("batch", layers=1), input_shapes=dict.fromkeys(feed_of_encoder(1, 0), (3, 32)),
         scheduler="sequential", time_budget=0,

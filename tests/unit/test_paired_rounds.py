@@ -73,7 +73,8 @@ def test_a_schedule_is_faster_if_it_is_so_beyond_the_least_gain() -> None:
 
 
 def test_the_number_of_rounds_does_not_depend_on_who_was_faster() -> None:
-    """A biased number of rounds would give more false positives than the test's level allows."""
+    """If the number of rounds depended on who was faster, there would be more false positives than
+    the significance level allows."""
     draw = np.random.default_rng(1)
     for seed in range(20):
         rounds = list(itertools.islice(rounds_of("gaussian, 10%", [1.0, 0.95], seed), 500))
@@ -109,7 +110,8 @@ def test_a_schedule_that_gains_much_soon_ships(noise: str, ratio: float) -> None
 
 
 def test_looking_early_makes_no_more_false_results() -> None:
-    """The schedule gains just too little, so a false result is as likely as possible."""
+    """The schedule's gain is exactly the largest that does not count as faster, so a false result
+    is as likely as possible."""
     trials = 400
     wrong = 0
     for seed in range(trials):
@@ -150,7 +152,7 @@ def test_a_gain_is_ruled_out_at_a_weaker_level_if_rounds_are_dear() -> None:
 
 
 def test_dear_rounds_of_a_slow_schedule_end_after_three() -> None:
-    """Three rounds suffice if they take seconds and the schedule lost each of them."""
+    """Three rounds suffice if a round takes seconds and the schedule was slower in all three."""
     rounds = [np.array([1.0, 1.0, 1.1]) * us for us in (500_000.0, 510_000.0, 505_000.0)]
     taken = confirm(itertools.cycle(rounds), Budget(600), ends_early=True)
     assert taken.compared.rounds == 3

@@ -83,7 +83,8 @@ def _made(ms: float, profiled_s: float = 1.0) -> hios_networks.Made:
 def test_hios_latencies_as_in_the_paper_would_reproduce_its_networks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The latencies follow from the paper's savings if sequential execution takes 100 ms."""
+    """The given latencies have the HIOS paper's savings over sequential execution in 100 ms. So the
+    experiment must find that the paper's figures are reproduced."""
     found = {
         (name, size): {
             "sequential": _made(100.0), "IOS": _made(98.0 - i, 2e3 * (i + 1)),

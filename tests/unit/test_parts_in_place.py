@@ -1,4 +1,4 @@
-"""Tests that the channels of a split are read in the image, and that the results stay right."""
+"""Tests that a split of an image's channels copies nothing, and that the results stay right."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def split_net(parts: list[int], size: int = SIDE) -> Net:
 
 
 def joined(parts: list[int], of: list[str], size: int = SIDE) -> onnx.ModelProto:
-    """A block as in YOLO: `part1` is computed further, and then joined with the tensors `of`."""
+    """A block as in YOLO: a convolution reads `part1`, and its result is concatenated with the
+    tensors `of`."""
     net = split_net(parts, size)
     net.conv("part1", "more", (parts[1], 16), 3)
     net.op("Concat", [*of, "more"], "all", axis=1)

@@ -37,10 +37,7 @@ needs_onednn = pytest.mark.skipif(
 
 
 def program_of(op: LibraryOp) -> Program:
-    """A program of this operator.
-
-    From the second argument on, inputs are weights, except addends.
-    """
+    """Return a program whose only operator is `op`, which reads the program's inputs."""
     values = [
         Value(f"v{i}", shape, dtype, layout=layout)
         for i, (shape, dtype, layout) in enumerate(
@@ -128,9 +125,10 @@ def arrays_of(op: LibraryOp) -> list[np.ndarray]:
 def run(
     program: Program, arrays: Sequence[np.ndarray], streams: int = 2, constant: bool = True
 ) -> np.ndarray:
-    """The result of a program of independent operators, as it lies in memory.
+    """Run a program of independent operators, and return the bytes of its result.
 
-    `arrays` has the values of the program in order.
+    `arrays` holds the arrays for the program's values, in the order of `program.values`, without
+    the result.
     """
     (result,) = run_again(program, arrays, streams=streams, constant=constant)
     return result
@@ -144,7 +142,8 @@ def run_again(
     constant: bool = False,
     before_each: Callable[[], None] = lambda: None,
 ) -> list[np.ndarray]:
-    """Run on `arrays`, and then once for each of `others`, which replaces the second array.
+    """Run a program on `arrays`, and then once for each array in `others`, which takes the place of
+    the second array. Return the bytes of each run's result.
 
     Parameters
     ----------
@@ -377,7 +376,8 @@ def test_what_stays_whole(op: LibraryOp) -> None:
 
 
 def test_rows_that_share_the_weight_are_divided_by_their_operations_alone() -> None:
-    """Each part reads the whole weight, however large the weight is."""
+    """Each part would read the whole weight, so dividing the product saves no reading. It is not
+    divided, because its operations alone are too few."""
     several = described("matmul", [(16, 512), (512, 96), (16, 96)])
     assert several.flops < 2_000_000
     assert prod(several.shapes[1]) > 1 << 15

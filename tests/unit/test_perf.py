@@ -245,7 +245,8 @@ def test_picture() -> None:
     )
     assert list(xs) == sorted(xs)
     assert list(ys) == sorted(ys, reverse=True)
-    assert min(ys) < 16 + 300 / 4, "the lines use the height, however slow the slowest run was"
+    # One very slow run must not flatten the lines at the bottom of the plot.
+    assert min(ys) < 16 + 300 / 4
     texts = [e.text or "" for e in root.iter() if e.tag.endswith("text")]
     assert {"0", "50", "90", "99", "99.9"} <= set(texts)
     assert "99.99" not in texts

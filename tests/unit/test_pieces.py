@@ -34,7 +34,8 @@ def padded(*width: int) -> Callable[..., relax.Expr]:
 
 
 def compared(op: Callable[..., relax.Expr], folder: Path, *shapes: Shape) -> tvm.IRModule:
-    """The scheduled kernels of `op`, which give the same bits as the kernels before."""
+    """Check that the kernels of `op` give the same bits before and after they are scheduled, and
+    return the scheduled kernels."""
     kernels = lowered(op, *shapes)
     scheduled = DefaultCPUSchedule()(kernels)
     want, got = outputs(kernels, folder), outputs(scheduled, folder)

@@ -143,7 +143,8 @@ def test_a_schedule_that_breaks_a_dependency_is_refused() -> None:
 
 
 def test_a_barrier_holds_back_what_depends_on_nothing() -> None:
-    """Four independent operators form two stages on two streams."""
+    """Four independent operators form two stages on two streams. The second stage waits for the
+    first, although no operator depends on another."""
     values = [Value(name, (4,), "float32") for name in ("x", "a", "b", "c", "d")]
     operators = [Operator(n, "k", (0,), (i,)) for i, n in enumerate("ABCD", start=1)]
     program = Program(values, operators, inputs=(0,), outputs=(1, 2, 3, 4))

@@ -1,6 +1,6 @@
 """Tests that plans of waits and memory are safe and have no needless waits.
 
-Also tests that the check finds faults in damaged plans.
+Also tests that the checker of plans finds faults in damaged plans.
 """
 
 import random
@@ -222,8 +222,8 @@ def written_in_parts(graph, seed):
 
 
 def test_buffers_written_in_parts():
-    """In a plan, two buffers that are in use at once share no bytes. The check notices if they
-    do."""
+    """In a plan, two buffers that are in use at once share no bytes. The checker refuses a plan in
+    which they do."""
     moved = shared = 0
     for seed in range(40):
         graph = layered(25, seed)

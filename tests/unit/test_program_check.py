@@ -121,7 +121,8 @@ def test_a_right_conversion_is_not_told(caplog: pytest.LogCaptureFixture) -> Non
 def test_other_models_are_not_compared() -> None:
     made = tvm_interop.compile(torch_program.as_onnx(_angles()), **QUICK)
     assert made.manifest.program_check is None
-    # Older versions of this package refuse fields that they do not know.
+    # Older versions of this package refuse a field that they do not know, so an artifact that does
+    # not need the field must not have it.
     assert b"program_check" not in made.manifest.to_json()
 
 
@@ -200,7 +201,7 @@ def test_dictionaries_and_texts_as_arguments() -> None:
     program = torch.export.export(_Named(), (x, "add"), {"pair": pair})
     made = tvm_interop.compile(program, **QUICK)
     assert _check(made).errors == {"add": 0.0}
-    # The string argument does not become an input, and no input gets its name.
+    # The program's string argument does not become an input, and no input is named after it.
     assert list(made.input_shapes[0]) == ["x", "pair_b", "pair_a"]
     (got,) = tvm_interop.GraphModule(made)(
         x=x.numpy(), pair_a=pair["a"].numpy(), pair_b=pair["b"].numpy()
@@ -414,8 +415,8 @@ class _ForEvenBatches(torch.nn.Module):
 
 
 def test_guards_under_another_name_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later PyTorch may rename the guards. Without guards, 3 rows would run the code for even
-    batches."""
+    """A program has guards: conditions on its sizes. If a later PyTorch renamed them, we would miss
+    them, and a batch of 3 would run code for even batches. So an error is raised instead."""
     program, fixed = (
         torch.export.export(_ForEvenBatches(), (torch.ones(4, 2),), dynamic_shapes=dims)
         for dims in ([{0: torch.export.Dim.AUTO}], None)

@@ -1,4 +1,4 @@
-"""Tests the predicted makespan if stages were chosen by noisy measurements."""
+"""Tests that the predicted makespan is right although stages are chosen by noisy measurements."""
 
 from __future__ import annotations
 

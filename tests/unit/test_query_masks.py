@@ -1,4 +1,5 @@
-"""Tests masks that exclude queries too, as in DeBERTa. Only padded positions may have a 0."""
+"""Tests masks that exclude not only keys but also queries, as in DeBERTa. Such a mask may be 0 only
+at padded positions."""
 
 from __future__ import annotations
 

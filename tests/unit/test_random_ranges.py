@@ -12,7 +12,7 @@ from tvm_interop.compiler.imported_sizes import Imported
 
 
 class _Planted(SymbolicGraph):
-    """Multiplies by a different number for one of the sizes."""
+    """Plants a fault: for one of the sizes, the model multiplies by another number."""
 
     special = 4
 

@@ -22,7 +22,7 @@ class _Graph:
 
     Attributes
     ----------
-    shape: the shape of the current tensor, with the batch size wherever the batch is.
+    shape: the shape of the current tensor. The axis of the batch has the size "batch".
     """
 
     def __init__(self, seed: int, batch: int) -> None:
@@ -151,10 +151,8 @@ def _rows_are_independent(seed: int, axis: int) -> bool:
 
 
 def check_graphs(seeds: range) -> tuple[int, int]:
-    """Check random graphs.
-
-    Return for how many the proof succeeded, and for how many of these it was wrong.
-    """
+    """Check the proof on random graphs. Return the number of graphs for which the proof succeeded,
+    and the number of those for which it was wrong."""
     proven = wrong = 0
     for seed in seeds:
         programs = {

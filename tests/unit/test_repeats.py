@@ -18,13 +18,14 @@ def measured(
     apart: Sequence[float] = (0.1,),
     care: Care = THOROUGH,
 ) -> list[int]:
-    """The number of runs of each stage.
+    """Measure stages on a simulated device, and return the number of runs of each stage.
 
     Parameters
     ----------
-    held_up: stages, each with the runs that took ten times as long.
-    apart: the difference between the runs of each stage, as a share. The last entry is also for all
-        further stages.
+    held_up: for some stages, the runs that take ten times as long, as if another program disturbed
+        them.
+    apart: for each stage, the relative difference between its runs. The last entry also holds for
+        all further stages.
     """
     count = [0] * len(stage_s)
 

@@ -1,4 +1,4 @@
-"""Tests that `pytest --room` picks exactly the test files of one room."""
+"""Tests that `pytest --room` picks exactly the test files of one room (an area of the package)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tests of products of a few rows: which operators get this project's kernel, and its bits."""
+"""Tests products of a few rows: which operators get this project's own kernel, and that the bits of
+a row depend neither on the other rows nor on shares."""
 
 from __future__ import annotations
 
@@ -184,7 +185,7 @@ def test_a_share_writes_its_columns_only() -> None:
     for part in divided.operators:
         alone = dataclasses.replace(divided, operators=[part])
         result = run(alone, arrays_of(op)).view(np.float32).reshape(3, 256)
-        found.append(~np.isnan(result))  # `run` fills the result with bits of NaN.
+        found.append(~np.isnan(result))  # Unwritten numbers are NaN.
     assert found[0][:, :128].all()
     assert not found[0][:, 128:].any()
     np.testing.assert_array_equal(found[1], ~found[0])

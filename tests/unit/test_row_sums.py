@@ -76,7 +76,8 @@ def test_a_long_mean_is_no_worse_than_the_sum_of_its_terms_errors(tmp_path: Path
 
 
 def test_what_is_subtracted_is_not_written_out_first(tmp_path: Path) -> None:
-    """The squares of a variance are used once, so they need no tensor."""
+    """Each squared difference of a variance is used only once, so the squares are not stored in a
+    tensor."""
     x = np.ones((4, 64 * WIDTH), np.float32)
     loops, _ = scheduled_and_run(lambda x: relax.op.variance(x, axis=[1]), x, tmp_path)
     sizes = [line for line in loops.splitlines() if "sblock_alloc_buffer" in line]

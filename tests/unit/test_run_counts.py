@@ -87,7 +87,7 @@ def test_a_program_in_c_counts_alike(made: Artifact) -> None:
         found = model.run_counts(shape)
         told = (found.exact, found.filled_up, found.rows_given, found.rows_computed)
         assert told == EXPECTED[sizes[shape]]
-    models[3].run(_x(4, 8))  # A run of exactly the compiled shape counts as exact too.
+    models[3].run(_x(4, 8))  # (4, 8) is a compiled shape.
     assert models[3].run_counts(3).exact == 3
     assert models[3].run_counts(0).exact == 0, "each loaded model counts its own runs"
 
@@ -109,7 +109,7 @@ def test_the_server_counts_alike_and_exports_it(made: Artifact) -> None:
         metrics = Metrics()
         metrics.watch(executor)
         text = metrics.text().decode()
-    assert _plain(model.run_counts) == EXPECTED, "runs that warm up are not counted"
+    assert _plain(model.run_counts) == EXPECTED, "warm-up runs must not be counted"
     of = 'model="net",size="n=4,m=8"'
     assert f'tvm_interop_size_runs_total{{kind="exact",{of}}} 2.0' in text
     assert f'tvm_interop_size_runs_total{{kind="filled_up",{of}}} 1.0' in text
@@ -161,7 +161,7 @@ def test_no_first_run_of_a_size_makes_an_instance(
     with tvm_interop.Session(made.path, instances=2) as session:
         before = list(opened)
         assert sorted(before) == [0, 0, 1, 1, 2, 2, 3, 3]
-        assert before.index(3) < before.index(1), "the largest comes before the smaller ones"
+        assert before.index(3) < before.index(1), "the largest size must be opened first"
         for request in REQUESTS:
             session.run(None, {"x": _x(*request)})
         assert opened == before

@@ -26,7 +26,7 @@ def test_a_model_is_compiled_and_found_again(
     assert json.loads(told.out)["outputs"]
     (kept,) = (tmp_path / "kept" / "artifacts").iterdir()
     assert f"runs as `{kept}`" in told.err
-    monkeypatch.setattr("tvm_interop.compiler.api.compile", None)  # A compilation would now fail.
+    monkeypatch.setattr("tvm_interop.compiler.api.compile", None)  # Compiling would fail.
     assert run_app(["run", str(path), "--json"]) == 0
     assert f"runs as `{kept}`" in capsys.readouterr().err
     assert run_app(["run", str(path), "--sha256", "0" * 64]) == 2

@@ -71,10 +71,8 @@ def saved(net: onnx.ModelProto, path: Path, **options: Any) -> Path:
 
 
 def by_tvm_ffi(path: Path, inputs: dict[str, np.ndarray], shape: int = 0) -> list[np.ndarray]:
-    """The results of the executor that Python makes from the plan and the weights.
-
-    This executor serves compilations and measurements.
-    """
+    """Return the results of the executor that Python makes from the plan and the weights, as it
+    does for compilations and measurements."""
     artifact = tvm_interop.load(path)
     instance = open_instance([artifact, *artifact.others][shape])
     for port in instance.inputs:

@@ -1,5 +1,5 @@
-"""Tests how operators are grouped into schedule units. Each part of the rule has its own small
-graph."""
+"""Tests how operators are grouped into schedule units. Each rule of grouping is tested on its own
+small graph."""
 
 from __future__ import annotations
 
@@ -33,11 +33,8 @@ def units_of(net: nets.Net, *outputs: str) -> dict[str, tuple[str, ...]]:
 
 
 def test_rule_of_relu() -> None:
-    """A ReLU belongs to the convolution before it.
-
-    If another operator also reads that convolution, the ReLU belongs to the convolution that
-    follows the ReLU.
-    """
+    """A ReLU belongs to the convolution before it, unless another operator also reads the result of
+    that convolution. Then the ReLU belongs to the convolution after it."""
     net = nets.Net()
     x = net.input("x", [1, 4, 5, 5])
     net.conv(x, "a", (4, 4), 1)

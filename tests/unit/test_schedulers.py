@@ -83,7 +83,7 @@ def test_latency_is_optional_where_nothing_depends_on_it():
 def test_users_add_their_own(own_registry):
     @register_scheduler("reverse")
     def reverse(graph, latency, *, upside_down=False):
-        """Make a stage of each operator."""
+        """Return a schedule in which each operator is a stage."""
         order = graph.topological_order()
         if upside_down:
             order = order[::-1]
@@ -220,8 +220,8 @@ def test_ios_is_optimal(r, s):
         us = latencies(graph.num_ops, seed)
         found = schedule(graph, "ios", LatencyTable(us), max_group_ops=r, max_groups=s).makespan
         # IOS cuts a graph into blocks where a path leads from each operator before the cut to each
-        # operator after it. So a stage across a cut has one group, and two stages cost no more.
-        # Searching block by block therefore loses nothing.
+        # operator after it. So operators on both sides of a cut cannot run side by side, and
+        # searching block by block loses nothing.
         assert found == brute_force_us(graph, us, r, s)
 
 

@@ -1,4 +1,5 @@
-"""Tests plans that run segment by segment: they give the same bits, and the checker proves them."""
+"""Tests plans that run segment by segment: they give the bits of plans that run as a whole, and the
+checker proves that they are safe."""
 
 from __future__ import annotations
 

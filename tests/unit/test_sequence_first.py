@@ -1,5 +1,5 @@
-"""Ranges of lengths for models whose inputs have the sequence first, where other models have the
-batch."""
+"""Ranges of lengths for models whose inputs have the sequence as their first dimension. In other
+models, the first dimension is the batch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def attention() -> onnx.ModelProto:
 
 
 def _feed(length: int, seed: int, batch: int = 2) -> dict[str, np.ndarray]:
-    """The mask leaves out elements anywhere but at the first position."""
+    """Random inputs of the given length. The mask is random, but 1 at the first position of each
+    row."""
     rng = np.random.default_rng([seed, length])
     mask = rng.integers(0, 2, (length, batch))
     mask[0] = 1

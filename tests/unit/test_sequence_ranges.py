@@ -66,7 +66,8 @@ def test_what_stands_in_the_filled_part_changes_nothing(made: Artifact) -> None:
 
 
 def test_kernels_of_libraries_leave_the_filled_part_out() -> None:
-    """oneDNN's kernels add up in their own order. Padding must not change their results either."""
+    """Padding must not change the results of oneDNN's kernels either, although oneDNN chooses the
+    order of additions."""
     made = tvm_interop.compile(
         encoder(), input_shapes=dict.fromkeys(feed_of_encoder(64, 0), (1, 64)),
         scheduler="sequential", time_budget=0,

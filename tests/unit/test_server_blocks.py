@@ -83,7 +83,7 @@ def test_answers_are_those_of_whole_runs(policy: Callable[[], Policy]) -> None:
 
 
 class Recorded(Model):
-    """A model that notes the block of each request, and holds requests up at a gate."""
+    """A model that notes each run of a block. If `hold` is an event, runs wait for it."""
 
     seen: ClassVar[list[tuple[str, int, int]]] = []
     hold: threading.Event | None = None
@@ -125,7 +125,7 @@ def test_blocks_of_a_combined_block_run_side_by_side(recorded: Any) -> None:
     held, recorded.hold = recorded.hold, threading.Event()
     held.set()
     assert recorded.entered.acquire(timeout=20)
-    assert recorded.entered.acquire(timeout=20), "two blocks are held at once"
+    assert recorded.entered.acquire(timeout=20), "two blocks must run at the same time"
     assert {row[:2] for row in recorded.seen[1:3]} == {("chain", 1), ("branches", 0)}
     recorded.hold.set()
     for waiter in waiters:

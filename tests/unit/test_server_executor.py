@@ -42,7 +42,7 @@ def batching() -> Policy:
 
 
 class Gate:
-    """A gate that holds runs up until it is opened. It notes the requests of each run."""
+    """Lets runs of a model wait until `open` is called, and notes the requests of each run."""
 
     def __init__(self) -> None:
         self.runs: list[list[int]] = []
@@ -60,7 +60,7 @@ class Gate:
 
 @pytest.fixture
 def held() -> Iterator[Callable[..., tuple[Executor, Gate]]]:
-    """A function that makes an executor whose model `net` waits at a gate."""
+    """A function that makes an executor. Runs of its model `net` wait until a gate is opened."""
     made: list[tuple[Executor, Gate]] = []
 
     def make(policy: Callable[[], Policy] = sequential, **options: Any) -> tuple[Executor, Gate]:

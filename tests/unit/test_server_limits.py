@@ -234,7 +234,7 @@ def test_messages_that_would_cost_much(server: Server, message: bytes, said: str
 
 
 def test_fields_within_fields_count() -> None:
-    inner = b"\x22\x00" * 2**17  # These are fields within an input.
+    inner = b"\x22\x00" * 2**17  # Fields of one input of the request.
     with pytest.raises(InputError, match="16384 fields"):
         check_message(_REQUEST, b"\x2a" + varint(len(inner)) + inner, _MIB)
 

@@ -143,7 +143,8 @@ class Watched(Policy):
             assert not waiting or len(view.running) == self.most
             assert len(view.running) <= self.most
             self.in_system = waiting + len(view.running)
-            return Wait(action.until_us)  # Without `full`, the policy is asked at every arrival.
+            # `full` stays False, so that the policy is asked at every arrival.
+            return Wait(action.until_us)
         assert isinstance(action, Start)
         return action
 

@@ -94,10 +94,8 @@ CANDIDATES = [
 def test_what_is_answered_in_time_stays_when_more_is_asked_than_can_be_served(
     policy: str, load: float, least: float
 ) -> None:
-    """Requests that would be late are refused, so the others are answered in time.
-
-    Without refusals, nearly no request is in time if the load is above the capacity.
-    """
+    """If the load is above the capacity, requests that would be late are refused, so that the
+    remaining requests are answered in time. Without refusals, nearly all would be late."""
     models = [whole("a", 4e3, {2: 1.9, 4: 3.6}), whole("b", 14e3, {2: 1.9, 4: 3.6})]
     capacity = 2e6 / (4e3 + 14e3)
     seconds = 3000 / capacity / load
@@ -212,7 +210,8 @@ class Told:
 
 
 def asked(dispatcher: Dispatcher, number: int, now_us: float, given_us: float) -> Decision:
-    """A request arrives while no other is there. If it starts, it takes 10 ms."""
+    """Let a request arrive while no other request runs or waits, and return the dispatcher's
+    decision. If the request starts, it takes 10 ms."""
     ticket = Ticket(
         number, 0, now_us, 0, now_us + given_us, 1, inputs={}, rows=1, shape=0,
         done=lambda ticket: None, served="net",

@@ -27,7 +27,7 @@ CAPACITY = 1e6 / sum(PROGRAMS.model_us(m) for m in range(2))
 class Watched(Policy):
     """A policy that serves like `streams`, and observes the load.
 
-    After `anew_at` arrivals it starts to observe anew, once no instance is running.
+    After `anew_at` arrivals, the policy waits until no instance is running, and then observes anew.
     """
 
     def __init__(self, anew_at=None, compared=10**6):
@@ -77,10 +77,8 @@ def test_bursts_that_come_again_and_again_are_no_change_and_another_rate_is():
 
 @pytest.mark.parametrize("load", [0.5, 4.0])
 def test_instances_take_what_they_should_when_all_since_a_decision_is_simulated_again(load):
-    """The expected times are right, also in overload.
-
-    In overload, requests from before the decision are served after it.
-    """
+    """The times that `auto` expects of instances are right. This holds in overload too, where
+    requests that arrived before a decision are served after it."""
     rate = load * CAPACITY
     seconds = 2000 / rate
     arrivals = on_off([rate, rate], seconds, 3, 50 / rate, 50 / rate)
@@ -105,7 +103,7 @@ def test_auto_keeps_a_right_interference_in_overload():
 
 @pytest.mark.parametrize("given_us", [None, 1e6])
 def test_a_load_that_comes_all_at_once_is_decided_about(given_us):
-    """At the first decisions no time has passed, so no observation contradicts the expectation."""
+    """All requests arrive at time 0. So at the first decisions `auto` has observed nothing yet."""
     count = 512
     deadlines_us = None if given_us is None else np.full(count, given_us)
     arrivals = Arrivals(np.zeros(count), np.arange(count) % 2, deadlines_us=deadlines_us)

@@ -285,7 +285,7 @@ def test_a_model_is_compiled_once(
     assert_close(first.run(None, feeds(branches())), theirs(branches(), feeds(branches())))
     changed_at = first.path.stat().st_mtime_ns
     with monkeypatch.context() as patch:
-        patch.setattr("tvm_interop.compiler.api.compile", None)  # A compilation would now fail.
+        patch.setattr("tvm_interop.compiler.api.compile", None)  # Compiling would fail.
         again = Session(file, **QUICK)
     assert again.path == first.path
     assert changed_at <= again.path.stat().st_mtime_ns

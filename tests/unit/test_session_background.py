@@ -94,7 +94,7 @@ def wait_for(ended: object, what: str) -> None:
 def test_the_first_answer_comes_before_the_whole_artifact(
     tmp_path: Path, kept: Path, given: str
 ) -> None:
-    """Here the process really compiles."""
+    """In this test, the background process really compiles."""
     model, path = branches(), tmp_path / "net.onnx"
     onnx.save(branches(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
     source = model.SerializeToString() if given == "bytes" else path

@@ -265,7 +265,7 @@ def test_bytes_of_loaded_instances_count_once_what_sizes_share(path: Path, tmp_p
     assert large.turns_nbytes > small.turns_nbytes
     ready = ReadyShapes(8, small.own_nbytes + large.own_nbytes + large.turns_nbytes)
     assert ready.add((8,), small, None) == []
-    assert ready.add((16,), large, None) == [], "memory that both share counts once"
+    assert ready.add((16,), large, None) == [], "memory that both sizes share must count once"
     less = ReadyShapes(8, small.own_nbytes + large.own_nbytes + large.turns_nbytes - 1)
     assert less.add((8,), small, None) == []
     assert less.add((16,), large, None) == [(8,)]

@@ -284,4 +284,4 @@ def test_a_session_keeps_what_it_compiled_for_a_set_and_few_instances(
         caplog.clear()
         session.run(None, {"x": np.zeros((1, 3, 8, width), np.float32)})
         assert len(session._by_shape) <= 2
-    assert "takes a while" not in caplog.text, "the file of the first size was used again"
+    assert "takes a while" not in caplog.text, "the file of the first size must be used again"

@@ -82,10 +82,8 @@ def test_one_core_takes_the_sum_whatever_the_schedule():
 
 
 def test_what_rounding_ends_early_has_ended():
-    """Rounding leaves `op1` almost done when `op0` ends.
-
-    An earlier simulator then lost `op1`, and never ran `op2`.
-    """
+    """When `op0` ends, only a tiny rest of `op1` is left, by rounding. In this case, an earlier
+    simulator lost `op1`, and never ran `op2`, which follows `op1`."""
     graph = OpGraph.from_edges(3, [(1, 2)])
     made = Schedule("mine", graph.names, streams=((0,), (1, 2)))
     us = LatencyTable([17.98230088495575, 17.638888888888886, 5.0])
@@ -113,7 +111,8 @@ def test_under_contention_every_operator_runs_its_time():
 
 @pytest.mark.parametrize("small", [{"bandwidth": 1e-320}, {"cores": 5e-324}])
 def test_a_slow_down_that_no_number_can_hold_is_refused(small):
-    """With so little bandwidth, or such a small part of a core, the simulator once ran forever."""
+    """The device has almost no bandwidth, or almost no core. The simulator once ran forever on such
+    devices."""
     shared = Contention(**small, memory_share=[0, 1])
     with pytest.raises(ScheduleError, match="longer than a number can hold"):
         simulate(PAIR, SIDE_BY_SIDE, LatencyTable([4, 6]), shared)

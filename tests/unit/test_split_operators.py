@@ -177,10 +177,8 @@ def test_parts_of_depthwise_convolutions_in_bf16_have_a_whole_block_at_least(
 
 
 def test_depthwise_convolutions_by_what_they_read() -> None:
-    """A depthwise convolution is divided because it reads many bytes.
-
-    By its number of floating-point operations alone it would not be divided.
-    """
+    """A depthwise convolution is divided because it reads many bytes, although it has too few
+    floating-point operations to be divided for these alone."""
     whole = conv((112, 112), groups=112)
     assert sum(op.description.flops for op in whole.operators if op.description) < 2_000_000
     assert channels_of(split_operators(whole, 2)) == [48, 64]
@@ -359,7 +357,7 @@ def test_few_pixels_are_worth_as_many_parts_as_their_weight_is_long() -> None:
     assert len(split_operators(conv((576, 96), size=1, kernel=1), 9).operators) == 1
 
 
-# Results of divided operators.
+# The next tests are about the results of divided operators.
 
 
 def large(batch: int = 1) -> onnx.ModelProto:

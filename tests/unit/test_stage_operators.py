@@ -34,7 +34,9 @@ def test_what_a_stage_computes_does_not_reach_the_stages_after_it() -> None:
     (read, written), (first,) = bound.bind([[0]])
     (then_read, _), _ = bound.bind([[2]])
     before = then_read.copy()
-    written[...] = 1e-40  # A denormal number makes some kernels slow.
+    # Operator 2 is bound in a stage of its own, so it must not read this output of operator 0. It
+    # would read denormal numbers, which make some kernels slow.
+    written[...] = 1e-40
     assert first.args == [0, 1]
     assert read is not written
     np.testing.assert_array_equal(bound.bind([[2]])[0][0], before)
@@ -98,7 +100,8 @@ def test_a_librarys_kernel_is_bound_to_what_its_stage_computes() -> None:
 
 def test_a_large_tensor_is_full_of_random_numbers() -> None:
     program = crossing_chains()
-    wide = (3, 50_000)  # Fewer numbers are drawn, so they repeat.
+    # The tensor has more numbers than are drawn, so the drawn numbers repeat.
+    wide = (3, 50_000)
     values = [replace(value, shape=wide, dtype="bfloat16") for value in program.values]
     bound = StageOperators(replace(program, values=values, weights={}), GivenKernels(), np.copy)
     (read, written), _ = bound.bind([[0]])

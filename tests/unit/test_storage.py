@@ -45,10 +45,8 @@ def test_bytes(shape: Shape, dtype: str, layout: Layout, nbytes: int) -> None:
 
 
 def whole_and_parts() -> list[Value]:
-    """The values `x` and `whole`, and five aliases of `whole`.
-
-    The aliases are three parts of 64 bytes, a reshape, and the first two parts together.
-    """
+    """The values `x` and `whole`, and five aliases of `whole`: three parts of 64 bytes, a reshape,
+    and the first two parts together."""
     return [
         Value("x", (16,), "float32"),
         Value("whole", (48,), "float32"),
@@ -70,10 +68,8 @@ def test_spans() -> None:
 
 
 def edges(reads: int) -> list[tuple[int, int]]:
-    """The operators that must end before an operator that reads value `reads`.
-
-    Three other operators write the three parts of `whole`.
-    """
+    """Return the dependencies of a program in which operators 0, 1 and 2 write the three parts of
+    `whole`, and operator 3 reads the value `reads`."""
     writers = [Operator(f"W{v}", "k", (0,), (v,)) for v in (2, 3, 4)]
     reader = Operator("R", "k", (reads,), (7,))
     return dependencies(whole_and_parts(), [*writers, reader])

@@ -1,4 +1,4 @@
-"""Tests that the stream with most of the longest chain has priority."""
+"""Tests that the stream has priority on which most of the longest path of operators runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_latencies_decide_where_they_are_known() -> None:
     assert urgent(plan) == [1]
     assert urgent(plan, us) == [1]
     assert urgent(plan, us | {"b": 5.0}) == [0]
-    # The chain is a, c, d, e, f. Of its 10 us, 7 us are on stream 0.
+    # The longest path is a, c, d, e, f. Of its 10 us, 7 us are on stream 0.
     assert urgent(plan, us | {"a": 5.0}) == [0]
 
 
@@ -93,7 +93,7 @@ def test_against_every_chain_there_is() -> None:
 
 
 def streams_of_longest_chains(plan: Plan, us: dict[str, float]) -> set[int]:
-    """The streams on which most of a longest chain runs, found by listing all chains."""
+    """The streams on which most of a longest path runs, found by listing all paths."""
     before: list[set[int]] = []
     for i, op in enumerate(plan.operators):
         same = [j for j in range(i) if plan.operators[j].stream == op.stream]

@@ -160,7 +160,8 @@ def test_numbers(case: str) -> None:
 
 @pytest.mark.parametrize("number", [np.inf, np.nan, 3e38])
 def test_weights_without_a_finite_sum_stay(number: float) -> None:
-    """Zeros around a smaller window must not meet infinite weights, nor may the sum overflow."""
+    """Convolutions stay separate if the sum of their weights is infinite, NaN or too large for a
+    float."""
     net = nets.Net()
     x = net.input("x", [1, 2, 5, 5])
     wide = [net.constant(np.full((2, 2, 3, 3), each, np.float32)) for each in (number, 2e38)]

@@ -36,7 +36,7 @@ def test_a_transform_of_a_single_result_is_refused() -> None:
 
 
 def classifier(classes: int, *, probabilities: bool, **more: Any) -> tuple[str, dict[str, Any]]:
-    """A machine with three vectors or fewer for each class."""
+    """A support vector machine with at most three support vectors for each class."""
     sizes = [1 + i % 3 for i in range(classes)]
     pairs = classes * (classes - 1) // 2
     named: dict[str, Any] = {
@@ -86,8 +86,8 @@ def test_support_vectors_of_doubles_and_integers() -> None:
 
 
 def test_large_terms_that_cancel_each_other() -> None:
-    """In 32 bits, the sum of the terms would have no right digit. scikit-learn's `NuSVC` has such
-    terms."""
+    """The terms are so large that their sum in 32 bits would have no correct digit. scikit-learn's
+    `NuSVC` has such terms."""
     large = RNG.integers(500, 1000, 40)
     small = RNG.integers(-8, 8, 40) / 1024
     vectors = RNG.integers(-3, 4, (40, 4)).astype("float64").ravel().tolist()

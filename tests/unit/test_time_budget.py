@@ -69,7 +69,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def jobs(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Each job of measuring adds its number of stages to this list, and takes 1 s of `clock`.
+    """A list to which each job of measuring adds its number of stages. A job takes 1 s of `clock`.
 
     The schedule that is found is always twice as fast as sequential execution.
     """
@@ -161,7 +161,7 @@ def test_without_time_tvm_runs_what_it_usually_runs_faster() -> None:
     net = nets.Net()
     net.input("image", (1, 8, 12, 12))
     net.input("rows", (4, 32))
-    net.conv("image", "conv", (8, 12), 3)  # Of 12 channels, so its result is not blocked.
+    net.conv("image", "conv", (8, 12), 3)  # 12 channels are not blocked.
     net.op("GlobalAveragePool", ["conv"], "mean")
     net.op("MatMul", ["rows", net.weight(32, 1)], "column")
     net.op("MatMul", ["rows", net.weight(32, 48)], "columns")
@@ -224,8 +224,8 @@ def test_what_was_measured_in_time_decides(clock: Clock, monkeypatch: pytest.Mon
         return Priced(lambda op: 10.0 if program.operators[op].library is None else 100.0, streams)
 
     monkeypatch.setattr(LoweredForCpu, "stage_timer", stage_timer)
-    # With blocks of 8 channels, as on CPUs without AVX-512, the rule for operators that were not
-    # measured in time would decide for most operators.
+    # Let blocks have 16 channels on any CPU. With 8 channels, as on CPUs without AVX-512, a rule
+    # instead of a measurement would decide for most operators.
     monkeypatch.setattr("tvm_interop.compiler.cpu.blocked_layout", lambda _: "blocked16")
 
     def libraries(seconds: float) -> tuple[int, tuple[str, ...]]:
@@ -271,9 +271,9 @@ def test_the_deadline_falls_in_the_search(
             assert cut.plan == sequential.plan
     else:
         raise AssertionError("no budget was enough")
-    assert False in ways, "no budget was too small to measure the operators"
+    assert False in ways, "some budget must end before the speed of a schedule is checked"
     if scheduler in ("auto", "ios"):
-        assert True in ways, "the best schedule so far was checked"
+        assert True in ways, "some budget must leave time to check the best schedule so far"
 
 
 def test_the_deadline_falls_before_the_speed_check(
@@ -444,7 +444,7 @@ def test_each_shape_has_its_share(clock: Clock, jobs: list[int]) -> None:
 
     assert made(10_000) == ((), ())
     assert all(made(0))
-    assert all(made(1)), "the first shape leaves half of the time to the second"
+    assert all(made(1)), "half a second must be too little for each of the shapes"
     assert clock.s >= 1
 
 

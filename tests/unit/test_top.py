@@ -103,7 +103,8 @@ def test_of_all_actions_for_a_decision_one_stands_for_it_in_the_middle(levels):
 
 
 class Paid:
-    """An environment of two intervals; the reward depends only on the number chosen for each."""
+    """An environment in which an action chooses a number for each of two intervals. The reward,
+    given by `gains`, depends only on the two numbers."""
 
     calls, rule = 0, PRINTED
 

@@ -109,14 +109,14 @@ def test_queues_go_on_from_step_to_step_and_end_with_the_episode():
     held = np.array([1.0, 1.0, *np.linspace(0, 1, process.space.size - 2)])
     open_ = np.array([0.0, 0.0, *np.linspace(0, 1, process.space.size - 2)])
     first = process.step(held)
-    assert first.run.served().sum() <= 2, "the launcher lets one request of each model in"
+    assert first.run.served().sum() <= 2, "the launcher must admit one request of each model only"
     second = process.step(open_)
     waited = second.run.arrived_us < 0
-    assert waited.sum() >= 5, "requests of the first step are served in the second"
+    assert waited.sum() >= 5, "the second step must serve requests of the first step"
     for _ in range(2):
         process.step(open_)
     fifth = process.step(open_)
-    assert (fifth.run.arrived_us >= 0).all(), "a new episode begins with empty queues"
+    assert (fifth.run.arrived_us >= 0).all(), "a new episode must begin with empty queues"
 
 
 def test_a_state_has_the_blocks_that_were_observed():

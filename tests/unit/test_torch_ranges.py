@@ -119,7 +119,8 @@ def test_all_sizes_of_a_range_are_right(
     made = tvm_interop.compile(program, shapes={name: limits}, most_sizes=most_sizes, **QUICK)
     run = tvm_interop.GraphModule(made)
     for size in range(least, most + 1):
-        run(_feed(program, inputs(most)))  # fills the padding of the next run
+        # A run of the largest size leaves numbers where the next run has padding.
+        run(_feed(program, inputs(most)))
         tensors = inputs(size)
         (got,) = run(_feed(program, tensors))
         want = program.module()(*tensors).detach().numpy()
@@ -197,7 +198,8 @@ def test_open_dimensions_without_sizes_are_told_with_their_ranges(
 def test_sizes_beside_the_given_ones_need_not_be_allowed(
     for_even_batches: Any, from_3_to_9: Any
 ) -> None:
-    """A proof also tries sizes beside the given ones, but none that the program does not allow."""
+    """To prove that rows are independent, other sizes than the given ones are compiled too. Sizes
+    that the program does not allow are not among them."""
     assert _compiled(from_3_to_9, (4, 9)).manifest.row_sizes.sizes == (4, 9)
     made = tvm_interop.compile(for_even_batches, batch_sizes=[2], **QUICK)
     assert made.manifest.batch_sizes == (2,)
@@ -222,8 +224,8 @@ def test_a_sum_has_no_range() -> None:
 
 
 def test_a_size_between_the_compiled_ones_is_noticed() -> None:
-    """After a wrong proof, a run of 7 rows would use the number for the compiled size that it is
-    padded to."""
+    """The program multiplies by 2 for 7 rows, and by 1 for other sizes. If the range were compiled,
+    7 rows would be padded to a compiled size and multiplied by 1."""
     program = _of(lambda x: x * torch.where(torch.full((1,), x.shape[0]) == 7, 2.0, 1.0))
     with pytest.raises(InputError, match=r"do not grow evenly with it: compare s\d+ 7 with s\d+ 6"):
         _compiled(as_onnx(program), (1, 9))

@@ -86,7 +86,7 @@ def doubles(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_trees_with_thresholds_of_doubles() -> None:
-    """A float of 32 bits cannot tell the inputs from the thresholds."""
+    """The inputs differ from the thresholds so little that they would be equal in 32 bits."""
     x = np.tile(np.array([0.0, 0.5, 0.0, -0.2]), (4, 1)) + 1e-9 * np.array([[0], [0.5], [1], [2]])
     weights = leaves("target", [0] * 5, [1.0, -2.0, 0.25, 3.0, 0.5])
     regression = tree(n_targets=1, base_values=[0.5], **weights)
@@ -186,7 +186,8 @@ def test_trees_that_go_in_a_circle_are_refused() -> None:
 
 
 def test_classes_without_a_number_have_no_part_in_the_choice() -> None:
-    """Trees of several labels have such classes. All scores of a row may be negative."""
+    """The leaves that a row reaches may give no number to some class. This class must not be chosen
+    even if all scores of the row are negative."""
     cases = [
         leaves("class", [0, 1, 2, 1, 2], weights)
         for weights in ([0.5, 0.25, 0.75, 1.0, 0.5], [-0.5, -0.25, -0.75, -1.0, -0.5])
@@ -221,7 +222,7 @@ def test_scores_of_the_second_of_two_classes() -> None:
     ("ids", "base"), [([0, 1, 0, 1, 0], [0.5]), ([0] * 5, [0.5, 0.5]), ([1] * 5, [0.5])]
 )
 def test_base_values_of_two_classes_are_refused(ids: list[int], base: list[float]) -> None:
-    """onnxruntime adds these base values to other scores than ONNX says."""
+    """With two classes, onnxruntime adds base values to other scores than ONNX says."""
     named = tree(classlabels_int64s=[0, 1], base_values=base, **leaves("class", ids, [0.5] * 5))
     with pytest.raises(UnsupportedModelError, match=r"two classes and . base value"):
         load_model(model_of([("TreeEnsembleClassifier", named)], X, outputs=2))

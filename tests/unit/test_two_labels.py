@@ -110,7 +110,8 @@ def test_things_that_must_be_equal_are() -> None:
 
 
 def test_a_cost_between_a_thing_and_itself() -> None:
-    """An operator may read one part of a tensor and write another part."""
+    """If an operator reads one part of a tensor and writes another part, its cost depends on the
+    label of the tensor twice."""
     cost = PairCost(0, 0, ((3.0, 9.0), (9.0, 2.0)))
     assert cheapest_labels([0], [cost]) == {0: 1}
 

@@ -1,4 +1,5 @@
-"""Tests that faults we report to other projects still exist. Otherwise we can drop a workaround."""
+"""Tests that the faults which we report to other projects still exist. When a fault is gone, our
+workaround can go too."""
 
 from __future__ import annotations
 

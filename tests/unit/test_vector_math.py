@@ -119,14 +119,15 @@ def test_loops_become_vectors():
 
 @pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "erf", "log", "log2", "exp2"])
 def test_no_bound_value_begins_with_a_bound_value(name: str) -> None:
-    """TVM's passes would simplify the inner value several times as often."""
+    """If the value of a `Let` began with another `Let`, TVM's passes would simplify the inner value
+    many more times."""
     bound = bound_values(FUNCTIONS[f"prim.{name}" if name == "log2" else f"tirx.{name}"])
     assert bound
     assert not any(isinstance(value, tirx.Let) for value in bound)
 
 
 def test_the_exponential_binds_only_short_expressions() -> None:
-    """TVM's passes simplify each bound value several times: a long one takes most of their time."""
+    """TVM's passes simplify the value of each `Let` several times, so long values are slow."""
     lengths = []
     for value in bound_values(FUNCTIONS["tirx.exp"]):
         nodes: list[Any] = []
@@ -158,7 +159,8 @@ def test_double_precision_stays_a_call():
 
 
 def test_functions_of_rounded_numbers_are_rounded_in_vectors():
-    """TVM once refused to vectorise this kernel, which it had made itself for a quantised model."""
+    """TVM once refused to vectorise this kernel, although TVM itself makes it for a quantised
+    model."""
 
     def rounded(x):
         steps = tirx.min(tirx.max(tirx.nearbyint(x / 0.05) + 7.0, 0.0), 255.0)
@@ -209,7 +211,7 @@ def test_functions_of_functions_compile_in_no_time(
     module = write_out(schedule.mod)
     stores: list[Any] = []
     tvm_ffi.structural_walk(module["nested"].body, (tirx.BufferStore, stores.append))
-    assert (len(stores) == 1) == in_a_branch, "arguments outside of branches are stored"
+    assert (len(stores) == 1) == in_a_branch, "only arguments outside of branches must be stored"
     library = build_kernels(module, "llvm", tmp_path / "nested.so")
     given = np.random.default_rng(0).standard_normal(64).astype(np.float32)
     got = tvm.runtime.tensor(np.zeros(64, np.float32))

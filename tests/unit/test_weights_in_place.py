@@ -49,7 +49,7 @@ def model() -> onnx.ModelProto:
 
 
 def filled(light: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """`light` with the weights that were left in the file at `path`."""
+    """Read the weights that `light` left in the file at `path` into `light`, and return it."""
     for tensor in light.graph.initializer:
         if is_outside(tensor):
             tensor.raw_data = array_of(tensor, path).tobytes()

@@ -47,8 +47,9 @@ def section(report: dict[str, Any], large: dict[str, Any]) -> list[str]:
         "more stages of large blocks. The next table is measured by `python -m "
         "benchmarks.learned_search randwire nasnet_a --only-learned --beside FOLDER` on "
         f"{machine(large)}. These networks have blocks that are too large for one exact search. "
-        "*Learned* and *halved* are times over the time of sequential execution in the same "
-        "rounds. *Halved* is the schedule that an older IOS found on the same kernels: it had "
+        "The columns *learned* and *halved* give a schedule's time over the time of sequential "
+        "execution in the same rounds. *Learned* is the schedule of IOS with beam search. *Halved* "
+        "is the schedule that an older IOS found on the same kernels: it had "
         "no beam search, and cut blocks into halves by operator number. Most operators use both "
         "cores here, so hardly any schedule is faster than sequential execution.",
         _large(large),

@@ -98,7 +98,9 @@ def conv_silu(before: int, after: int, size: int = 1, stride: int = 1) -> nn.Seq
 
 
 class _Split(nn.Module):
-    """YOLOv8's block: half of the channels pass pairs of convolutions; all results are joined."""
+    """YOLOv8's block. Half of the channels go through pairs of convolutions, one after the other.
+    Both halves and the result of each pair are concatenated.
+    """
 
     def __init__(self, before: int, after: int, pairs: int, *, add: bool) -> None:
         super().__init__()

@@ -51,7 +51,9 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _taken_out(value: Any, tensors: list[torch.Tensor]) -> Callable[[Any], Any]:
-    """Move the tensors in `value` to `tensors`; return a function that puts other tensors back."""
+    """Copy the tensors in `value` to the list `tensors`. Return a function that rebuilds `value`
+    with the given tensors in their places.
+    """
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach().clone())
         number = len(tensors) - 1

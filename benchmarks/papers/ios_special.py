@@ -20,9 +20,11 @@ TABLE_3_BATCHES = {
     32: {1: 29.21, 32: 27.44, 128: 27.93},
     128: {1: 105.98, 32: 103.74, 128: 103.29},
 }
-"""Milliseconds by the batch that runs, then by the batch for which the schedule was made."""
+"""Latencies in milliseconds. The first key is the batch size of the run, and the second key is the
+batch size for which the schedule was made."""
 TABLE_3_DEVICES = {"k80": {"k80": 13.87, "v100": 14.65}, "v100": {"k80": 4.49, "v100": 4.03}}
-"""Milliseconds by the GPU that runs, then by the GPU for which the schedule was made."""
+"""Latencies in milliseconds. The first key is the GPU that runs the schedule, and the second key is
+the GPU for which the schedule was made."""
 _RATIO = 0.1
 """How far a ratio of two schedules on one device may be from the paper's."""
 

@@ -55,7 +55,8 @@ class CpuExecutor : public Timed, private OperatorWork {
   // thread is running this executor.
   void Run();
 
-  // Runs every operator once, like `Run`, and returns when each operator began and ended.
+  // Runs every operator once, like `Run`, and returns the times at which each operator began and
+  // ended.
   std::vector<OpTiming> Profile();
 
   // Runs the plan `number` times, one run after the other, and returns the time in seconds.

@@ -1,4 +1,5 @@
-"""Tests counts of the papers' networks: Table IV of LIOS, Table 2 of IOS, and derived figures.
+"""Tests the numbers of operators and of stages in the papers' networks against Table IV of LIOS
+and Table 2 of IOS, and numbers that are computed from these.
 
 The greedy stages and Nimble's figures are computed from the papers' own graphs. Nimble's figures
 are: the fewest edges that keep the order, the largest matching of these edges, the number of

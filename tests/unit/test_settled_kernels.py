@@ -102,7 +102,7 @@ def test_tvm_runs_what_the_library_computes_slowly(
         ((16, 16, 3, 3), (65, 64), True),  # few channels, and a large image
         ((32, 32, 1, 1), (16, 16), True),
         ((32, 32, 1, 3), (16, 16), True),
-        ((32, 24, 3, 3), (16, 16), True),  # 24 channels are no whole number of vectors
+        ((32, 24, 3, 3), (16, 16), True),  # 24 is not a multiple of 16
     ],
 )
 def test_where_tvm_may_win(

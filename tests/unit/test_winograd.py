@@ -1,4 +1,6 @@
-"""Tests of convolutions by Winograd's algorithm: the choice, errors, and bits."""
+"""Tests of convolutions by Winograd's algorithm: when it is chosen, how large its rounding errors
+are, and that each run gives the same bits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Finds latencies of whole operators: on one core, divided over all cores, and run concurrently.
+"""Finds latencies of whole operators that run alone on one core, alone on all cores, or beside
+other operators.
 
 A whole operator is an operator of the model, together with all parts that it is divided into.
 """

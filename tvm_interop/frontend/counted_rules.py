@@ -216,7 +216,9 @@ def _gather(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
 
 
 def _within(bb: relax.BlockBuilder, indices: Any, data: Counted) -> Any:
-    """Return indices of rows of `data`, made positive and limited to rows below the count."""
+    """Return indices of rows of `data`. Negative indices count from the end, and an index above the
+    last valid row becomes that row.
+    """
     wide = indices
     if str(wide.ty.dtype) != "int64":
         wide = bb.emit(relax.op.astype(wide, "int64"))

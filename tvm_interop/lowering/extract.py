@@ -287,7 +287,9 @@ def _library_ops(func: relax.Function, attribute: str) -> dict[str, LibraryOp]:
 
 
 def _narrow_units(func: relax.Function) -> set[str]:
-    """The names of units with bfloat16 results, which Relax represents by the type uint16."""
+    """The names of the functions, one for each operator, whose results are bfloat16. Relax
+    represents this type by uint16.
+    """
     units = func.attrs[NARROW] if func.attrs and NARROW in func.attrs else []
     return {str(unit) for unit in units}
 

@@ -24,8 +24,8 @@ class SplitsAsParts:
     `recognise/part.py`).
 
     Blocks of YOLO and CSP networks split an image, apply operators to some slices, and concatenate
-    the results with all slices of the image. The image itself then takes the place of its slices in
-    the concatenation.
+    the results with all slices of the image. This pass concatenates the image itself in place of
+    all its slices.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

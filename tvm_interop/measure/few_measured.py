@@ -134,8 +134,8 @@ class FewMeasured(LatencyModel):
         return float(self.op_us()[0][op])
 
     def op_us(self) -> tuple[Floats, Floats]:
-        """Return the microseconds of each operator alone, and the standard deviation of each
-        logarithm.
+        """Return the latency of each operator alone in microseconds, and the standard deviation of
+        the logarithm of each latency.
 
         A measured operator has a standard deviation of 0. As long as there are no measurements to
         learn from, each operator has the latency 1 us and an infinite deviation.

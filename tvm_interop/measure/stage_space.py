@@ -78,7 +78,9 @@ class StageSpace:
 
     @property
     def num_priced(self) -> int:
-        """Number of stages whose latency is known; all stages of a kind are counted."""
+        """Number of stages whose latency is known. Stages that are alike share one latency, and
+        each of them is counted.
+        """
         return int(np.isfinite(self.price_us[self._kind_of]).sum())
 
     @property

@@ -107,12 +107,14 @@ class PairedRatio:
 
     @property
     def is_faster(self) -> bool:
-        """Whether the first contestant is over 1% faster by each ratio in `interval`."""
+        """Whether the first contestant is more than 1% faster by each ratio in `interval`."""
         return self.interval[1] < 1 - LEAST_GAIN
 
     @property
     def seems_faster(self) -> bool:
-        """Whether the first contestant is over 1% faster by `ratio`, whatever the interval."""
+        """Whether `ratio` says that the first contestant is more than 1% faster. The confidence
+        interval of `ratio` is ignored.
+        """
         return self.ratio < 1 - LEAST_GAIN
 
 

@@ -57,7 +57,7 @@ class OneDnnKernel : public LibraryKernel {
   // Adds a tensor whose contents are needed only during a run. It lies in scratch memory that the
   // kernel leases for the run. This memory holds arbitrary bytes at first.
   int AddBuffer(const MemoryDescObject* desc);
-  // Adds a tensor with a single integer, which the kernel owns. oneDNN takes zero points in this
+  // Gives the kernel a tensor of its own that holds one integer. oneDNN takes zero points in this
   // form.
   int AddNumber(const MemoryDescObject* desc, int32_t number);
   // Adds `argument` in the layout `wanted`. If the argument has this layout, no copy is made.

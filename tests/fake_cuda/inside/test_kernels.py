@@ -86,7 +86,7 @@ def test_they_take_tensors_at_any_part_of_another(library: Path) -> None:
 
 
 def _imports_of(library: Path) -> bytes:
-    """The section of a kernel library that holds the modules for its host code."""
+    """The section of a kernel library in which its host code finds the modules that it imports."""
     symbol = ctypes.c_char.in_dll(ctypes.CDLL(str(library)), "__tvm_ffi__library_bin")
     address = ctypes.addressof(symbol)
     nbytes = ctypes.c_uint64.from_address(address).value

@@ -25,8 +25,9 @@ no longer than one (`benchmarks/attention.py`).
 """
 
 MOST_NUMBERS = 96
-"""Attention becomes one operator only if a key and a value together have at most this many numbers.
-If they have more, the products take most of the time, and oneDNN's products are as fast.
+"""Attention becomes one operator only if the vectors of one key and one value together have at most
+this many numbers. With longer vectors, the matrix products take most of the time, and separate
+products by oneDNN are as fast as the one operator.
 """
 
 FEWEST_QUERIES = 8

@@ -26,7 +26,7 @@ _HOLD = 8
 
 @register_policy("streams")
 class Streams(Policy):
-    """A policy that keeps up to K instances in flight.
+    """A policy that runs up to K requests at the same time.
 
     With `streams=None`, K adapts to the load by additive increase and multiplicative decrease. K
     grows by one for as long as the speed improves. It is multiplied by three quarters when the

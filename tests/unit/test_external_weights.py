@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import tvm_interop
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend import load_model
 from tvm_interop.frontend.turned_weights import turned_weights
-from tvm_interop.models.external_weights import is_outside
+from tvm_interop.models.external_weights import _read_into, is_outside
 from tvm_interop.models.source import read_for_import, read_onnx
 
 
@@ -130,6 +131,36 @@ def test_loading_takes_the_memory_of_the_weights_once(tmp_path: Path) -> None:
     saved(products(8, 2048), tmp_path)
     nbytes, one = 8 * 2048**2 * 4, 2048**2 * 4
     assert nbytes <= peak_of("load", tmp_path) < nbytes + 3 * one
+
+
+def test_weights_of_many_sizes_leave_no_holes_in_memory(tmp_path: Path) -> None:
+    """Each weight is a little larger than the one before it, so freed memory cannot be reused."""
+    sizes = [(1024, 1024 + 16 * i) for i in range(24)]
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(size, np.float32), f"w{i}")
+        for i, size in enumerate(sizes)
+    ]
+    nodes = [helper.make_node("MatMul", ["x", f"w{i}"], [f"y{i}"]) for i in range(len(sizes))]
+    ends = [helper.make_tensor_value_info(f"y{i}", 1, (1, n)) for i, (_, n) in enumerate(sizes)]
+    x = helper.make_tensor_value_info("x", 1, (1, 1024))
+    graph = helper.make_graph(nodes, "sizes", [x], ends, weights)
+    opset = [helper.make_opsetid("", 17)]
+    saved(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path)
+    nbytes = sum(4 * rows * columns for rows, columns in sizes)
+    assert peak_of("load", tmp_path) < 1.2 * nbytes
+
+
+def test_a_file_may_be_read_in_several_pieces() -> None:
+    class Slow(io.BytesIO):
+        def readinto(self, memory: memoryview) -> int:  # type: ignore[override]
+            return super().readinto(memory[:3])
+
+    memory = bytearray(8)
+    _read_into(memoryview(memory), Slow(b"12345678"))
+    assert memory == b"12345678"
+    with pytest.raises(ValueError, match="the file ends before"):
+        _read_into(memoryview(memory), Slow(b"1234567"))
 
 
 @pytest.mark.slow

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.conformance import WIDTH, crossing_chains
 from tvm_interop.execution.kernels import AnyOperator, Kernels
+from tvm_interop.measure.jobs import in_jobs
 from tvm_interop.measure.stage_operators import SharedTensors, StageOperators
 from tvm_interop.program.kinds.softmax import Softmax
+from tvm_interop.program.program import Program
 
 
 class GivenKernels(Kernels):
@@ -96,6 +99,49 @@ def test_a_librarys_kernel_is_bound_to_what_its_stage_computes() -> None:
     assert alone.kernel[0] is not first.kernel[1]
     assert alone.kernel[1] is second.kernel[1]
     assert bound.bind([[0, 2]])[1][1].kernel is second.kernel
+
+
+def with_weights() -> Program:
+    """A program in which a library runs every operator, and each operator reads the weight too."""
+    program = crossing_chains()
+    described = Softmax(shapes=((WIDTH,), (WIDTH,)), layouts=("plain", "plain"), dtype="float32")
+    (weight,) = program.weights
+    operators = [
+        replace(op, library="onednn", description=described, inputs=(*op.inputs, weight))
+        for op in program.operators
+    ]
+    return replace(program, operators=operators)
+
+
+def test_kernels_with_packed_weights_are_kept_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tvm_interop.measure.stage_operators._KEPT_NBYTES", 2 * 4 * WIDTH)
+    bound = StageOperators(with_weights(), GivenKernels(), lambda array: array)
+    first, second = bound.kernel(0), bound.kernel(2)
+    assert bound.kernel(0) is first  # The weights of two kernels fit.
+    third = bound.kernel(4)
+    assert bound.kernel(2) is second
+    assert bound.kernel(4) is third
+    assert bound.kernel(0) is not first  # The oldest was dropped, and is made again.
+    assert bound.kernel(2) is not second
+
+
+def test_a_single_kernel_may_exceed_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tvm_interop.measure.stage_operators._KEPT_NBYTES", 1)
+    bound = StageOperators(with_weights(), GivenKernels(), lambda array: array)
+    assert bound.kernel(0) is bound.kernel(0)
+
+
+def test_jobs_are_limited_by_stages_and_by_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, stage_nbytes = with_weights(), 4 * WIDTH
+    stages = {str(op): [[op], []] for op in range(5)}
+    assert [[*job] for job in in_jobs(program, stages, 2)] == [["0", "1"], ["2", "3"], ["4"]]
+    monkeypatch.setattr("tvm_interop.measure.jobs._JOB_NBYTES", 3 * stage_nbytes)
+    assert [[*job] for job in in_jobs(program, stages, 8)] == [["0", "1", "2"], ["3", "4"]]
+    monkeypatch.setattr("tvm_interop.measure.jobs._JOB_NBYTES", stage_nbytes - 1)
+    assert [[*job] for job in in_jobs(program, stages, 8)] == [["0"], ["1"], ["2"], ["3"], ["4"]]
+    assert in_jobs(program, {}, 8) == []
 
 
 def test_a_large_tensor_is_full_of_random_numbers() -> None:

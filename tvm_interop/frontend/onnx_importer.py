@@ -25,6 +25,7 @@ from ..lowering.bfloat16_ports import BFLOAT16_INPUTS, BFLOAT16_OUTPUTS
 from ..lowering.names import COUNTED_OUTPUTS, OUTPUT_NAMES, rename_bindings
 from ..lowering.static_shape import static_shape
 from ..models.external_weights import array_of, is_outside
+from ..program.host_memory import aligned_copy
 from .bfloat16 import from_bits, to_bits
 from .bfloat16_types import NO_PORTS, Bfloat16Ports
 from .bounds import within_bounds
@@ -346,7 +347,10 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if self._path is not None and is_outside(tensor):
             array = array_of(tensor, self._path)
             turned = array.T if tensor.name in self._turned else array
-            return tvm.runtime.tensor(np.ascontiguousarray(turned))
+            if turned.dtype == "bfloat16":
+                return tvm.runtime.tensor(np.ascontiguousarray(turned))
+            # TVM's tensor uses the array's memory, so there is no second copy of the weight.
+            return tvm.runtime.from_dlpack(aligned_copy(turned))
         return super()._parse_array(tensor)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:

@@ -17,6 +17,7 @@ from ..latency.estimate import Estimate
 from ..latency.measurement import Record, Workload, stage_key, utc
 from ..program.program import Program
 from ..scheduling.budget import Budget
+from .jobs import Programs, in_jobs
 from .repeats import QUICK, THOROUGH, Care, run_repeatedly
 from .stage_timer import Job, Rounds, StageTimer, Streams
 from .store import LatencyStore
@@ -54,9 +55,6 @@ them.
 
 _IN_A_HURRY = 8
 """The most stages in one job if there is a time budget, which is checked only between jobs."""
-
-Programs = dict[str, Streams]
-"""The operators on each stream of a stage, keyed by the key of the stage."""
 
 
 class Progress(Protocol):
@@ -445,9 +443,7 @@ class MeasuredLatency(LatencyModel):
 
     def _timed(self, programs: Programs, care: Care) -> Iterator[dict[str, Estimate]]:
         """Measure all stages in several jobs, and yield the estimates of each job by key."""
-        items = list(programs.items())
-        size = self._per_job
-        chunks = [dict(items[begin : begin + size]) for begin in range(0, len(items), size)]
+        chunks = in_jobs(self._program, programs, self._per_job)
         return self.timer.do([self._job(chunk, care) for chunk in chunks])
 
     def _job(self, programs: Programs, care: Care) -> Job[dict[str, Estimate]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,7 @@ class StageOperators:
         self._tensors: dict[int, Any] = {}
         self._results: dict[int, Any] = {}
         self._made: dict[tuple[int, frozenset[int]], Any] = {}
+        self._made_nbytes = 0
 
     def bind(self, streams: Streams) -> tuple[list[Any], list[BoundOperator]]:
         """The tensors of a stage, and its operators bound to them.
@@ -154,7 +155,24 @@ class StageOperators:
         if key not in self._made:
             tensors = [self._tensor(v, computed | {*operator.outputs}) for v in values]
             self._made[key] = self._kernels.of(operator, tensors)
+            self._made_nbytes += self._nbytes(op)
+            self._drop_old()
         return self._made[key]
+
+    def _drop_old(self) -> None:
+        """Forget the kernels that were made first, if the kernels hold too much memory.
+
+        The last kernel stays. Executors keep their kernels until they have run.
+        """
+        while self._made_nbytes > _KEPT_NBYTES and len(self._made) > 1:
+            oldest = next(iter(self._made))
+            del self._made[oldest]
+            self._made_nbytes -= self._nbytes(oldest[0])
+
+    def _nbytes(self, op: int) -> int:
+        """About how much memory the kernel of operator `op` holds: a library packs the weights."""
+        operator = self._program.operators[op]
+        return 0 if operator.library is None else weights_nbytes(self._program, [op])
 
     def _tensor(self, value: int, computed: frozenset[int]) -> Any:
         """The tensor of a value, made on first use.
@@ -191,6 +209,13 @@ class StageOperators:
         return array
 
 
+def weights_nbytes(program: Program, ops: Iterable[int]) -> int:
+    """The size in bytes of the weights that the operators `ops` read."""
+    weights = program.weights
+    read = {v for op in ops for v in program.operators[op].inputs}
+    return sum(weights[v].nbytes for v in read if v in weights)
+
+
 def tensor_nbytes(program: Program, aligned: Callable[[int], int]) -> Iterator[int]:
     """The size in bytes of each tensor that the stages of a program may need, rounded up by
     `aligned`.
@@ -201,6 +226,10 @@ def tensor_nbytes(program: Program, aligned: Callable[[int], int]) -> Iterator[i
         if v in computed:
             yield aligned(value.nbytes)
 
+
+_KEPT_NBYTES = 2**29
+"""The largest size in bytes of the packed weights that kernels hold between measurements. A kernel
+whose weights no longer fit is prepared again when it is needed."""
 
 _RANDOM = 65537
 """How many random numbers are drawn. A larger tensor repeats them, because drawing takes time."""

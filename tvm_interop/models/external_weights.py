@@ -6,6 +6,7 @@ the model twice. Large weights may be in separate files, or in the file of the m
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import onnx
 from onnx import TensorProto, external_data_helper, helper
 
 from ..errors import UnsupportedModelError
+from ..program.host_memory import aligned_empty
 from .weights_in_place import read_without
 
 _LARGE_BYTES = 2**20
@@ -118,7 +120,7 @@ def _stored_dtype(tensor: onnx.TensorProto) -> np.dtype:
 
 
 def array_of(tensor: onnx.TensorProto, model: Path) -> np.ndarray:
-    """Read the values of a weight that is in another file.
+    """Read the values of a weight that is in another file, without a temporary copy.
 
     Parameters
     ----------
@@ -133,10 +135,29 @@ def array_of(tensor: onnx.TensorProto, model: Path) -> np.ndarray:
     shape, stored = tuple(tensor.dims), _stored_dtype(tensor)
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     try:
-        flat = np.fromfile(path, stored.newbyteorder("<"), math.prod(shape), offset=offset)
-        return flat.reshape(shape).astype(dtype, copy=False)
+        array = aligned_empty(shape, stored)
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            _read_into(array.reshape(-1).view(np.uint8).data, file)
     except (OSError, ValueError) as error:
         raise _unreadable(tensor, model, str(error)) from error
+    return array.astype(dtype, copy=False)
+
+
+def _read_into(memory: memoryview, file: io.RawIOBase) -> None:
+    """Fill `memory` from `file`. Linux reads at most 2 GiB in one call.
+
+    Raises
+    ------
+    ValueError
+        The file ends too early.
+    """
+    done = 0
+    while done < memory.nbytes:
+        read = file.readinto(memory[done:])
+        if not read:
+            raise ValueError("the file ends before the end of the weight")
+        done += read
 
 
 def _is_large(tensor: onnx.TensorProto) -> bool:

@@ -18,6 +18,7 @@
 #include "runtime/model/instance.h"
 #include "runtime/model/model.h"
 #include "runtime/model/runnable.h"
+#include "runtime/model/string_outputs.h"
 
 namespace {
 
@@ -110,6 +111,10 @@ struct tvi_model {
 
   // The outputs whose sizes depend on values that the model computes.
   const std::vector<CountedOutput>& counted() const { return model->artifact().manifest.counted; }
+  // The strings of output number `index`; null if the output is not strings.
+  const std::vector<std::string>* StringsOf(size_t index) const {
+    return tvm_interop::StringsOf(model->artifact().manifest.string_outputs, index);
+  }
 
   std::shared_ptr<Model> model;
   std::vector<std::vector<tvi_tensor_info>> inputs, outputs;  // by shape
@@ -256,6 +261,19 @@ int32_t tvi_model_output_counted_axis(const tvi_model* model, size_t index) {
     if (static_cast<size_t>(each.output) == index) return static_cast<int32_t>(each.axis);
   }
   return -1;
+}
+
+size_t tvi_model_output_num_strings(const tvi_model* model, size_t index) {
+  const auto* strings = model == nullptr ? nullptr : model->StringsOf(index);
+  return strings == nullptr ? 0 : strings->size();
+}
+
+const char* tvi_model_output_string(const tvi_model* model, size_t index, int64_t position) {
+  const auto* strings = model == nullptr ? nullptr : model->StringsOf(index);
+  if (strings == nullptr || position < 0 || static_cast<size_t>(position) >= strings->size()) {
+    return nullptr;
+  }
+  return (*strings)[position].c_str();
 }
 
 size_t tvi_model_input_alignment(const tvi_model* model, size_t shape, size_t index) {

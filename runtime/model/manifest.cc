@@ -10,10 +10,12 @@
 namespace tvm_interop {
 namespace {
 
-constexpr int64_t kNewest = 6;
+constexpr int64_t kNewest = 7;
 
-void ReadTexts(const JsonValue& value) {
-  for (const JsonValue& text : value.List()) text.Text();
+std::vector<std::string> ReadTexts(const JsonValue& value) {
+  std::vector<std::string> texts;
+  for (const JsonValue& text : value.List()) texts.push_back(text.Text());
+  return texts;
 }
 
 // Calls `read` for each field of an object whose field names are not known beforehand.
@@ -259,6 +261,14 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
       JsonObject output(each);
       manifest.counted.push_back(
           {Count(output.At("output")), Count(output.At("axis")), Count(output.At("count"))});
+      output.RefuseOthers();
+    }
+  }
+  if (const auto outputs = object.Find("string_outputs")) {
+    for (const JsonValue& each : outputs->List()) {
+      JsonObject output(each);
+      manifest.string_outputs.push_back(
+          {Count(output.At("output")), ReadTexts(output.At("strings"))});
       output.RefuseOthers();
     }
   }

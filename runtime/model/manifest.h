@@ -22,6 +22,12 @@ struct CountedOutput {
   int64_t count = 0;  // the position, among the plan's outputs, of the number that is the size
 };
 
+// An output that is a tensor of strings. The plan computes the position of each string in `strings`.
+struct StringOutput {
+  int64_t output = 0;  // its position among the plan's outputs
+  std::vector<std::string> strings;
+};
+
 // The part of `manifest.json` that is needed to run a model. See
 // `tvm_interop/artifact/manifest.py`.
 struct Manifest {
@@ -45,6 +51,7 @@ struct Manifest {
   // The outputs whose sizes depend on values that the model computes. These sizes are the last
   // outputs of the plan, and not outputs of the model.
   std::vector<CountedOutput> counted;
+  std::vector<StringOutput> string_outputs;
 };
 
 // Reads a manifest. `name` is the name of the text in error messages. Throws ArtifactError if the

@@ -12,8 +12,6 @@ from onnx import helper, numpy_helper
 from tests.classical import DOMAIN, X
 from tests.masked_nets import theirs
 from tests.one_node import computed
-from tvm_interop.errors import UnsupportedModelError
-from tvm_interop.frontend.load import load_model
 
 ROWS = np.nan_to_num(X)
 WORDS = ["no", "perhaps", "yes"]
@@ -62,12 +60,14 @@ def test_a_table_stands_for_dictionaries(has_opset: bool, caplog: pytest.LogCapt
     assert "`4`, `5`, `6`" in caplog.text
 
 
-def test_labels_that_are_strings_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError) as caught:
-        load_model(classifier({"classlabels_strings": WORDS}))
-    assert "output `label`" in str(caught.value)
-    assert "del model.graph.output[0]" in str(caught.value)
-    assert "`no`, `perhaps`, `yes`" in str(caught.value)
+def test_labels_may_be_strings() -> None:
+    model = classifier({"classlabels_strings": WORDS})
+    label, shares = computed(model, {"x": ROWS})
+    wanted_label, wanted = theirs(model, {"x": ROWS})
+    assert label.dtype == object
+    assert label.tolist() == wanted_label.tolist()
+    assert len(set(label.tolist())) > 1
+    np.testing.assert_allclose(shares, [[row[word] for word in WORDS] for row in wanted], 1e-5)
 
 
 def test_scores_are_computed_without_labels_that_are_strings() -> None:
@@ -100,9 +100,9 @@ def chosen() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def test_labels_that_are_taken_from_a_constant_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"output `label`.*`a`, `b`, `c`, `d`"):
-        load_model(chosen())
+def test_labels_may_be_taken_from_a_constant() -> None:
+    label, _ = computed(chosen(), {"x": ROWS})
+    assert label.tolist() == theirs(chosen(), {"x": ROWS})[0].tolist()
 
 
 def test_what_only_labels_need_is_left_out() -> None:

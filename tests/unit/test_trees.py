@@ -10,6 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 from tests.classical import X, check, model_of
+from tests.masked_nets import theirs
+from tests.one_node import computed
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend.load import load_model
 
@@ -247,8 +249,14 @@ def test_a_model_of_one_class_is_refused() -> None:
         load_model(model_of([("TreeEnsembleClassifier", named)], X, outputs=2))
 
 
-def test_labels_that_are_strings_are_refused() -> None:
-    weights = leaves("class", [0, 1, 0, 1, 0], [1.0] * 5)
-    named = tree(classlabels_strings=["no", "yes"], **weights)
-    with pytest.raises(UnsupportedModelError, match="labels are strings"):
-        load_model(model_of([("TreeEnsembleClassifier", named)], X, outputs=2))
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
+@pytest.mark.parametrize("ids", [[0, 1, 0, 1, 0], [1] * 5, [0] * 5])
+@pytest.mark.parametrize("least", [0.1, -0.4])
+def test_labels_may_be_strings(ids: list[int], least: float, transform: str) -> None:
+    """The label of two classes is decided in another way if no weight is negative."""
+    weights = leaves("class", ids, [least, 0.6, 0.2, 0.9, 0.3])
+    named = tree(classlabels_strings=["no", "yes"], post_transform=transform, **weights)
+    model = model_of([("TreeEnsembleClassifier", named)], X, outputs=2)
+    (label, scores), wanted = computed(model, {"x": X}), theirs(model, {"x": X})
+    assert label.tolist() == wanted[0].tolist()
+    np.testing.assert_allclose(scores, wanted[1], 1e-5, 1e-6)

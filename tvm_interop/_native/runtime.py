@@ -78,6 +78,8 @@ class NativeModel:
         inputs are numbered from 0, and the numbers of the outputs follow.
     counted_axes: for each output whose size depends on values that the model computes, by the
         output's position, the axis of this size. `outputs` holds the output's largest shape.
+    output_strings: for each output that is strings, by the output's position, the strings. A run
+        computes the positions of strings in this list.
     """
 
     def __init__(self, path: str, sha256: str | None, onednn: str) -> None:
@@ -118,6 +120,13 @@ class NativeModel:
         axis_of = self._library.tvi_model_output_counted_axis
         axes = {i: int(axis_of(self._handle, i)) for i in range(outs)}
         self.counted_axes = {i: axis for i, axis in axes.items() if axis >= 0}
+        texts = {i: self._strings(i) for i in range(outs)}
+        self.output_strings = {i: strings for i, strings in texts.items() if strings}
+
+    def _strings(self, output: int) -> tuple[str, ...]:
+        count = self._library.tvi_model_output_num_strings(self._handle, output)
+        text_at = self._library.tvi_model_output_string
+        return tuple(text_at(self._handle, output, i).decode() for i in range(count))
 
     def __del__(self) -> None:
         if self._handle:

@@ -13,7 +13,7 @@ from ..plan.several_shapes import check_masks, check_row_sizes
 from ..scheduling import Schedule
 from .manifest import Manifest, RowSizes
 
-VERSION = 6
+VERSION = 7
 """The newest version of the file that this release reads."""
 MAX_SHAPES = 64
 """The most input shapes that one artifact may be compiled for."""
@@ -86,3 +86,33 @@ def check_counted(manifest: Manifest, plans: Sequence[Plan]) -> None:
                 )
             if (size.dtype, size.shape) != ("int64", (1,)):
                 raise ArtifactError(f"`{size.name}` is the size of an output, and is not one int64")
+
+
+def check_string_outputs(manifest: Manifest, plans: Sequence[Plan]) -> None:
+    """Check the outputs that are strings against the plans of all shapes.
+
+    Raises
+    ------
+    ArtifactError
+        The manifest names an output twice, or one that the model does not have or that is not
+        int64 in a plan. Or an output has no strings, or a string with a zero byte.
+    """
+    seen: set[int] = set()
+    for each in manifest.string_outputs:
+        told = f"output {each.output}, which is strings,"
+        if each.output in seen:
+            raise ArtifactError(f"{told} is listed twice")
+        seen.add(each.output)
+        if not each.strings:
+            raise ArtifactError(f"{told} has no strings")
+        if any("\0" in text for text in each.strings):
+            raise ArtifactError(f"{told} has a string with a zero byte")
+        for plan in plans:
+            count = min([len(plan.outputs), *(each.count for each in manifest.counted)])
+            if not 0 <= each.output < count:
+                raise ArtifactError(f"{told} is not among the model's {count}")
+            dtype = plan.values[plan.outputs[each.output]].dtype
+            if dtype != "int64":
+                raise ArtifactError(
+                    f"{told} is {dtype} in the plan, and the positions of strings are int64"
+                )

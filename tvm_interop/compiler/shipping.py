@@ -18,8 +18,9 @@ from ..artifact.manifest import (
     Precision,
     Quantised,
     SpeedCheck,
+    StringOutput,
 )
-from ..lowering.names import COUNTED_OUTPUTS
+from ..lowering.names import COUNTED_OUTPUTS, STRING_OUTPUTS
 from ..lowering.quantised import QUANTISED
 from ..plan.plan import Plan
 from ..scheduling.one_after_another import one_after_another
@@ -64,6 +65,7 @@ def manifest_of(
         gpu_kernels=lowered.gpu_kernels,
         not_tried=tuple(budget.not_tried),
         counted=_counted(lowered.module),
+        string_outputs=_string_outputs(lowered.module),
         unaligned_inputs=True,  # See `kernels/without_marks.py`.
     )
 
@@ -93,3 +95,11 @@ def _counted(module: Any) -> tuple[CountedOutput, ...]:
     """The outputs whose size depends on the inputs' numbers, not only on their shapes."""
     found = (module["main"].attrs or {}).get(COUNTED_OUTPUTS, ())
     return tuple(CountedOutput(*map(int, each)) for each in found)
+
+
+def _string_outputs(module: Any) -> tuple[StringOutput, ...]:
+    """The outputs that stand for strings, each with its strings."""
+    found = (module["main"].attrs or {}).get(STRING_OUTPUTS)
+    if found is None:
+        return ()
+    return msgspec.json.decode(str(found), type=tuple[StringOutput, ...])

@@ -27,6 +27,7 @@ class ShapedInstances:
         self._shape = 0
         self._range = shapes.row_range
         self._counted = shapes.counted
+        self._strings = shapes.strings
         self._num_outputs = len(shapes.outputs[0])
         # How many rows of each range the current inputs have; empty if the model has no range.
         self._rows = self._range.sizes[0] if self._range is not None else ()
@@ -274,6 +275,32 @@ class ShapedInstances:
             for is_output in (False, True)
         )
         return ins, outs
+
+    @property
+    def output_strings(self) -> dict[str, tuple[str, ...]]:
+        """The strings of each output that is strings, by the output's name.
+
+        Such an output holds the position of each string in this list, as int64. The labels of a
+        classifier are an example.
+        """
+        names = [port.name for port in self._current_outputs()]
+        return {names[i]: strings for i, strings in self._strings.strings.items()}
+
+    def as_strings(self, position: int, array: np.ndarray) -> np.ndarray:
+        """Return output number `position` as an array of `str`, of dtype object.
+
+        An output that is not strings is returned unchanged.
+
+        Parameters
+        ----------
+        array: the positions of strings that a run computed.
+
+        Raises
+        ------
+        ExecutionError
+            A number in `array` is not the position of a string.
+        """
+        return self._strings.decoded(position, array)
 
     def check_size_is_fixed(self, output: str) -> None:
         """Raise InputError if the size of an output depends on values that the model computes."""

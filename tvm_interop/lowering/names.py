@@ -18,6 +18,12 @@ Each entry has the output's position, the axis, and the position of another outp
 size.
 """
 
+STRING_OUTPUTS = "tvm_interop.string_outputs"
+"""The attribute of `main` that lists the outputs that stand for strings, as JSON.
+
+Each entry has the output's position and its strings. The output has positions in this list.
+"""
+
 _MADE_UP = re.compile(r"(lv|gv)(\d*|_\d+)(_\d+)?")
 
 

@@ -249,7 +249,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
         Returns
         -------
-        The outputs, as new arrays.
+        The outputs, as new arrays. An output of strings is an array of `str`, of dtype object.
 
         Raises
         ------
@@ -277,7 +277,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         module = pool.modules.get()
         try:
             made = module.run_on(feed, wanted)
-            return [made[i] for i in wanted]
+            return [module.as_strings(i, made[i]) for i in wanted]
         finally:
             pool.modules.put(module)
 

@@ -128,6 +128,16 @@ class Model {
   // The axis of an output whose size depends on computed values, or -1: see
   // `tvi_model_output_counted_axis`.
   int counted_axis(size_t output) const { return tvi_model_output_counted_axis(get(), output); }
+  // The strings of an output whose runs give positions of strings; empty if it is not strings: see
+  // `tvi_model_output_string`.
+  std::vector<std::string> output_strings(size_t output) const {
+    std::vector<std::string> strings;
+    const size_t number = tvi_model_output_num_strings(get(), output);
+    for (size_t i = 0; i < number; ++i) {
+      strings.emplace_back(tvi_model_output_string(get(), output, static_cast<int64_t>(i)));
+    }
+    return strings;
+  }
   // A run reads an input in place if its address is a multiple of this number of bytes. 0 if each
   // run copies the input.
   size_t input_alignment(size_t index, size_t shape = 0) const {

@@ -26,6 +26,7 @@ from .protocol import (
     InferCall,
     array_from_bytes,
     array_from_values,
+    bytes_of,
     check_counts,
     check_names,
     datatype_of,
@@ -270,5 +271,5 @@ def _response(request: Any, answer: Answer) -> Any:
         response.outputs.add(
             name=spec.name, datatype=datatype_of(spec, request.model_name), shape=array.shape
         )
-        response.raw_output_contents.append(array.tobytes())
+        response.raw_output_contents.append(bytes_of(array))
     return response

@@ -16,6 +16,7 @@ from .protocol import (
     InferCall,
     array_from_bytes,
     array_from_json,
+    bytes_of,
     check_counts,
     datatype_of,
     read_schedule,
@@ -155,7 +156,7 @@ class InferBody:
                 "shape": array.shape,
             }
             if self._binary_of.get(spec.name, self._is_binary):
-                tensors.append(array.tobytes())
+                tensors.append(bytes_of(array))
                 told["parameters"] = {"binary_data_size": len(tensors[-1])}
             else:
                 if is_float(array.dtype) and not np.isfinite(array).all():

@@ -46,7 +46,7 @@ class Model(AnyModel):
         super().__init__(
             name,
             specs_of(shapes.inputs),
-            specs_of(shapes.outputs, shapes.counted.axes),
+            specs_of(shapes.outputs, shapes.counted.axes, shapes.strings.strings),
             Memory(shapes.weights_nbytes, own),
             shapes.batch_sizes,
         )
@@ -192,8 +192,9 @@ class Model(AnyModel):
             ticket.output_us = (read - ran) * 1e6
 
     def _results_of(self, instance: PlanInstance) -> list[np.ndarray]:
-        """The outputs of the latest run, without a copy."""
-        return [self._shapes.counted.read(instance, i) for i in range(len(self.outputs))]
+        """The outputs of the latest run. Only outputs of strings are copies."""
+        counted, strings = self._shapes.counted, self._shapes.strings
+        return [strings.decoded(i, counted.read(instance, i)) for i in range(len(self.outputs))]
 
     def run_once(self, slot: int, size: int) -> float:
         """Run instance `slot` once on its current inputs; return the latency in seconds.

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from ...errors import InputError, cut, did_you_mean
+from ...execution.string_outputs import DTYPE as STRING_DTYPE
 from ...plain_data import LARGEST, is_whole
 from .any_model import VERSION, AnyModel
 from .json_tensors import checked, read_numbers
@@ -38,7 +39,9 @@ _DTYPES = {
     "FP64": "float64",
     "BF16": "bfloat16",
 }
-_DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
+STRINGS = "BYTES"
+"""The protocol's name of the type of strings. Outputs may have it, and inputs may not."""
+_DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()} | {STRING_DTYPE: STRINGS}
 
 MOST_DIMENSIONS = 32
 """The maximum number of dimensions of a tensor. NumPy before version 2 supports no more."""
@@ -167,6 +170,17 @@ def array_from_bytes(
     return np.frombuffer(data, dtype.newbyteorder("<")).reshape(tuple(shape))
 
 
+def bytes_of(array: np.ndarray) -> bytes:
+    """Return the bytes of an output, little-endian and row-major.
+
+    Each string is a length of four bytes and then its text in UTF-8, as the protocol wants it.
+    """
+    if array.dtype != STRING_DTYPE:
+        return array.tobytes()
+    texts = [text.encode() for text in array.reshape(-1).tolist()]
+    return b"".join(part for text in texts for part in (len(text).to_bytes(4, "little"), text))
+
+
 def array_from_json(
     name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw
 ) -> np.ndarray:
@@ -280,7 +294,7 @@ def model_config(model: AnyModel, max_queue: int, max_delay_us: float) -> dict[s
         return [
             {
                 "name": s.name,
-                "data_type": "TYPE_" + datatype_of(s, model.name),
+                "data_type": _triton_type(datatype_of(s, model.name)),
                 "dims": list(s.shape[1:] if batched else s.shape),
             }
             for s in specs
@@ -305,6 +319,11 @@ def model_config(model: AnyModel, max_queue: int, max_delay_us: float) -> dict[s
             "default_queue_policy": {"allow_timeout_override": True, "max_queue_size": max_queue},
         }
     return config
+
+
+def _triton_type(datatype: str) -> str:
+    """Return Triton's name of a type; for strings it differs from the protocol's."""
+    return "TYPE_STRING" if datatype == STRINGS else f"TYPE_{datatype}"
 
 
 def refuse_shared_memory(tensor: str, parameters: Iterable[str]) -> None:

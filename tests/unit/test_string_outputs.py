@@ -1,0 +1,237 @@
+"""Tests artifacts with outputs that are strings, and everything that reads such outputs."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+
+import tvm_interop
+from tests.masked_nets import theirs
+from tests.native_runtime import NativeModel, RuntimeLibraryError, library
+from tests.string_nets import LABELS, classifier, features
+from tvm_interop import GraphModule, Session, onnx_backend
+from tvm_interop.artifact.artifact import Artifact
+from tvm_interop.artifact.layout import check_string_outputs
+from tvm_interop.artifact.manifest import StringOutput
+from tvm_interop.artifact.reading import read
+from tvm_interop.cli.app import run_app
+from tvm_interop.errors import ArtifactError, ExecutionError
+from tvm_interop.serving import Server
+
+ROWS = 5
+FEED = {"x": features(ROWS)}
+STRINGS = tuple(LABELS[:3])
+"""The labels of the classes, each once."""
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return compiled(tmp_path_factory.mktemp("strings") / "classifier.tar")
+
+
+def compiled(path: Path, **options: Any) -> Artifact:
+    return tvm_interop.compile(
+        classifier(), scheduler="sequential", streams=1, providers=["tvm"], out=path,
+        latency_db=":memory:", **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def path(artifact: Artifact) -> Path:
+    assert artifact.path is not None
+    return artifact.path
+
+
+@pytest.fixture(scope="module")
+def wanted() -> list[np.ndarray]:
+    """The outputs of onnxruntime. Several labels occur, and one that is not ASCII."""
+    label, scores = theirs(classifier(), FEED)
+    assert len({*label}) > 1
+    assert not all(text.isascii() for text in label)
+    return [label, scores]
+
+
+def same(got: Any, want: list[np.ndarray]) -> None:
+    label, scores = got
+    assert (label.dtype, label.shape) == (np.dtype(object), want[0].shape)
+    assert label.tolist() == want[0].tolist()
+    np.testing.assert_allclose(scores, want[1], 1e-5)
+
+
+def test_a_module_gives_positions_and_the_strings(
+    artifact: Artifact, path: Path, wanted: list[np.ndarray]
+) -> None:
+    """The first module runs the plan in Python, the second in the native library."""
+    for module in (GraphModule(artifact), GraphModule(path)):
+        assert module.output_strings == {"label": STRINGS}
+        assert module.get_output_info()[1] == {"label": "int64", "scores": "float32"}
+        outputs = [output.numpy() for output in module(**FEED)]
+        assert [STRINGS[i] for i in outputs[0]] == wanted[0].tolist()
+        same([module.as_strings(i, output) for i, output in enumerate(outputs)], wanted)
+        for number in (-1, len(STRINGS)):
+            with pytest.raises(ExecutionError, match=f"the string number {number}, and there are"):
+                module.as_strings(0, np.array([0, number]))
+
+
+def test_a_session_gives_what_onnxruntime_gives(path: Path, wanted: list[np.ndarray]) -> None:
+    session = Session(path)
+    label, scores = session.get_outputs()
+    assert (label.type, label.shape, label.dtype) == ("tensor(string)", (ROWS,), "object")
+    assert scores.type == "tensor(float)"
+    same(session.run(None, FEED), wanted)
+    assert session.run(["label"], FEED)[0].tolist() == wanted[0].tolist()
+    binding = session.io_binding()
+    binding.bind_input("x", FEED["x"])
+    places = binding.bind_output("label")
+    session.run_with_iobinding(binding)
+    same(binding.copy_outputs_to_cpu(), wanted)
+    assert [STRINGS[i] for i in places] == wanted[0].tolist()
+
+
+def test_a_session_of_a_model_with_a_range(tmp_path: Path) -> None:
+    """Runs are padded to 4 or 8 rows, and the outputs are cut."""
+    session = Session(
+        classifier("rows"), shapes={"rows": (1, 8)}, scheduler="sequential", time_budget=0,
+        latency_db=":memory:",
+    )  # fmt: skip
+    assert session.get_outputs()[0].type == "tensor(string)"
+    for rows in (1, 3, 8):
+        x = features(rows)
+        same(session.run(None, {"x": x}), theirs(classifier("rows"), {"x": x}))
+
+
+def test_the_backend_of_onnx(wanted: list[np.ndarray]) -> None:
+    same(onnx_backend.prepare(classifier()).run([FEED["x"]]), wanted)
+
+
+def test_the_command_line(
+    path: Path, wanted: list[np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "in.npz", **FEED)
+    arguments = ["run", str(path), "-i", str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz")]
+    run_app(arguments)
+    assert f"output label: string of shape ({ROWS},)" in capsys.readouterr().out
+    with np.load(tmp_path / "out.npz") as given:
+        assert given["label"].tolist() == wanted[0].tolist()
+    run_app([*arguments, "--print-top", "1"])
+    assert "output `label` is strings" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def server(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    batched = tvm_interop.compile(
+        classifier("rows"), scheduler="sequential", streams=1, providers=["tvm"],
+        batch_sizes=[1, 4], latency_db=":memory:",
+    )  # fmt: skip
+    models = {"one": tvm_interop.load(path), "batched": batched}
+    with Server(models, http_port=0, grpc_port=0) as server:
+        yield server
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("protocol", [tritonclient.http, tritonclient.grpc])
+def test_the_server_gives_bytes(
+    server: Server, protocol: Any, is_binary: bool, wanted: list[np.ndarray]
+) -> None:
+    is_http = protocol is tritonclient.http
+    with protocol.InferenceServerClient(server.http_url if is_http else server.grpc_url) as client:
+        for name, rows in (("one", ROWS), ("batched", 3)):
+            metadata = client.get_model_metadata(name)
+            metadata = (
+                metadata
+                if is_http
+                else {"outputs": [{"datatype": o.datatype} for o in metadata.outputs]}
+            )
+            assert [each["datatype"] for each in metadata["outputs"]] == ["BYTES", "FP32"]
+            x = protocol.InferInput("x", [rows, 4], "FP32")
+            x.set_data_from_numpy(FEED["x"][:rows])
+            options = {"binary_data": is_binary} if is_http else {}
+            asked = [protocol.InferRequestedOutput(n, **options) for n in ("label", "scores")]
+            got = client.infer(name, [x], outputs=asked)
+            label = [
+                each if isinstance(each, str) else each.decode() for each in got.as_numpy("label")
+            ]
+            assert label == wanted[0][:rows].tolist()
+            np.testing.assert_allclose(got.as_numpy("scores"), wanted[1][:rows], 1e-5)
+
+
+def test_the_server_names_the_type_of_triton(server: Server) -> None:
+    with tritonclient.http.InferenceServerClient(server.http_url) as client:
+        config = client.get_model_config("one")
+    assert [each["data_type"] for each in config["output"]] == ["TYPE_STRING", "TYPE_FP32"]
+
+
+def test_the_c_interface(path: Path, wanted: list[np.ndarray]) -> None:
+    model = NativeModel(path)
+    native = library()
+    assert [native.tvi_model_output_num_strings(model.model, i) for i in range(3)] == [3, 0, 0]
+    assert native.tvi_model_output_num_strings(None, 0) == 0
+    texts = [native.tvi_model_output_string(model.model, 0, i) for i in range(-1, 4)]
+    assert texts == [None, *(text.encode() for text in STRINGS), None]
+    assert native.tvi_model_output_string(model.model, 1, 0) is None
+    assert native.tvi_model_output_string(None, 0, 0) is None
+    label, _ = model.run(FEED["x"])
+    assert [STRINGS[i] for i in label] == wanted[0].tolist()
+
+
+def test_an_older_version_refuses_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 6 knows no strings. It would give the positions as labels."""
+    with tarfile.open(path) as file:
+        manifest = json.loads(file.extractfile("manifest.json").read())  # type: ignore[union-attr]
+    assert manifest["version"] == 7
+    assert manifest["string_outputs"] == [{"output": 0, "strings": list(STRINGS)}]
+    monkeypatch.setattr("tvm_interop.artifact.reading.VERSION", 6)
+    with path.open("rb") as opened, pytest.raises(ArtifactError, match=r"version 7.* up to 6; up"):
+        read(opened, False, None)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ([(2, ["a"])], "is not among the model's 2"),
+        ([(1, ["a"])], "is float32 in the plan"),
+        ([(0, [])], "has no strings"),
+        ([(0, ["a", "b\0c"])], "a string with a zero byte"),
+        ([(0, ["a"]), (0, ["b"])], "is listed twice"),
+    ],
+)
+def test_both_readers_refuse_wrong_strings(
+    artifact: Artifact, tmp_path: Path, outputs: list[tuple[int, list[str]]], message: str
+) -> None:
+    listed = tuple(StringOutput(output, tuple(strings)) for output, strings in outputs)
+    wrong = msgspec.structs.replace(artifact.manifest, string_outputs=listed)
+    with pytest.raises(ArtifactError, match=message):
+        check_string_outputs(wrong, [artifact.plan])
+    path = _with_strings(artifact, tmp_path, outputs)
+    with pytest.raises(RuntimeLibraryError, match=message):
+        NativeModel(path)
+    with path.open("rb") as opened, pytest.raises(ArtifactError, match=message):
+        read(opened, False, None)
+
+
+def _with_strings(artifact: Artifact, folder: Path, outputs: list[tuple[int, list[str]]]) -> Path:
+    """Write a file whose manifest lists other strings, without the checks of `save`."""
+    assert artifact.path is not None
+    path = folder / "wrong.tar"
+    with tarfile.open(artifact.path) as old, tarfile.open(path, "w") as new:
+        for member in old.getmembers():
+            data: Any = old.extractfile(member)
+            text = data.read()
+            if member.name == "manifest.json":
+                fields = json.loads(text)
+                names = ("output", "strings")
+                fields["string_outputs"] = [dict(zip(names, each, strict=True)) for each in outputs]
+                text = json.dumps(fields).encode()
+            member.size = len(text)
+            new.addfile(member, io.BytesIO(text))
+    return path

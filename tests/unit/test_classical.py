@@ -70,6 +70,17 @@ def test_linear_classification() -> None:
     check(nodes, x, outputs=2)
 
 
+def test_linear_classification_with_strings_as_labels() -> None:
+    rows = [1.0, -2.0, 0.5, 3.0, 0.0, 1.0, -1.0, 0.5, 2.0, 0.1, 0.2, -0.3]
+    words, nodes = ["z", "y", "x"], []
+    for transform in ("NONE", "LOGISTIC", "SOFTMAX"):
+        for classes, outputs in ((3, 3), (2, 2), (2, 1)):
+            named = {"post_transform": transform, "classlabels_strings": words[:classes]}
+            named |= {"coefficients": rows[: 4 * outputs], "intercepts": [0.1, -0.2, 0.1][:outputs]}
+            nodes.append(("LinearClassifier", named))
+    check(nodes, np.nan_to_num(X), outputs=2)
+
+
 def test_linear_regression_of_several_targets() -> None:
     named = {"coefficients": [1.0, -2.0, 0.5, 3.0, 0.0, 1.0, -1.0, 0.5], "targets": 2}
     nodes = [("LinearRegressor", named | {"intercepts": [0.5, -0.5]})]

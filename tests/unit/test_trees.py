@@ -10,8 +10,6 @@ import pytest
 from onnx import numpy_helper
 
 from tests.classical import X, check, model_of
-from tests.masked_nets import theirs
-from tests.one_node import computed
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend.load import load_model
 
@@ -250,13 +248,16 @@ def test_a_model_of_one_class_is_refused() -> None:
 
 
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
-@pytest.mark.parametrize("ids", [[0, 1, 0, 1, 0], [1] * 5, [0] * 5])
-@pytest.mark.parametrize("least", [0.1, -0.4])
-def test_labels_may_be_strings(ids: list[int], least: float, transform: str) -> None:
-    """The label of two classes is decided in another way if no weight is negative."""
-    weights = leaves("class", ids, [least, 0.6, 0.2, 0.9, 0.3])
-    named = tree(classlabels_strings=["no", "yes"], post_transform=transform, **weights)
-    model = model_of([("TreeEnsembleClassifier", named)], X, outputs=2)
-    (label, scores), wanted = computed(model, {"x": X}), theirs(model, {"x": X})
-    assert label.tolist() == wanted[0].tolist()
-    np.testing.assert_allclose(scores, wanted[1], 1e-5, 1e-6)
+def test_labels_may_be_strings(transform: str) -> None:
+    """How onnxruntime decides between two classes depends on the classes and signs of weights."""
+    signs = [0.5, -0.5, 0.25, 1.0, -1.0], [0.5, 0.125, 0.25, 0.125, 0.5]
+    cases = [(2, leaves("class", [i] * 5, weights)) for i in (0, 1) for weights in signs]
+    cases.append((2, full_leaves([[0.5, -0.5], [0, 0.25], [0.5, 0], [-0.5, 0.5], [0.25, 0.25]])))
+    tied = full_leaves([[0.5, 0.5, 0], [0, 0.5, 0.5], [0, 0, 0], [0.5, 0, 0.5], [0, 0, 0]])
+    cases.append((3, tied))
+    words = ["no", "yes", "perhaps"]
+    nodes = [
+        tree(classlabels_strings=words[:count], post_transform=transform, **weights)
+        for count, weights in cases
+    ]
+    check([("TreeEnsembleClassifier", node) for node in nodes], X, outputs=2)

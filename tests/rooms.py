@@ -11,7 +11,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "_native": ("native_functions", "runtime_examples", "runtime_library", "threads"),
     "artifact": (
         "artifact", "artifact_validation", "counted_artifact", "fuzz_oracle", "signature",
-        "string_outputs",
+        "string_tensors",
     ),
     "benchmarks": (
         "explain_verdicts", "figures", "gpu_table", "gpu_visit", "harness", "learned_benchmark",

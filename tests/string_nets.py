@@ -14,6 +14,7 @@ from tests.classical import DOMAIN
 LABELS = ["no", "perhaps", "Käse 🧀", "no"]
 """The labels of four classes. Two of them are equal, and one is not ASCII."""
 FEATURES = 4
+CATEGORIES = ["low", "Hoch ↑"]
 
 
 def graph(
@@ -69,3 +70,22 @@ def classifier(rows: int | str = 5) -> onnx.ModelProto:
 def features(rows: int = 5) -> np.ndarray:
     """Rows of features that `classifier` gives several labels for."""
     return np.random.default_rng(1).standard_normal((rows, FEATURES)).astype(np.float32)
+
+
+def encoder(rows: int | str = 5) -> onnx.ModelProto:
+    """A model that reads categories as strings, `x`, and numbers, `n`, and gives a label, `label`.
+
+    Unknown categories become a row of zeros.
+    """
+    nodes = [
+        ml("OneHotEncoder", ["x"], ["ones"], cats_strings=CATEGORIES, zeros=1),
+        helper.make_node("Flatten", ["ones"], ["flat"]),
+        helper.make_node("Concat", ["flat", "n"], ["all"], axis=1),
+        *classifier(rows).graph.node,
+    ]
+    nodes[-1].input[0] = "all"
+    model = graph(nodes, [rows, 1], {"label": TensorProto.STRING})
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+    n = helper.make_tensor_value_info("n", TensorProto.FLOAT, [rows, FEATURES - len(CATEGORIES)])
+    model.graph.input.append(n)
+    return model

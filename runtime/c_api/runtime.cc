@@ -18,19 +18,21 @@
 #include "runtime/model/instance.h"
 #include "runtime/model/model.h"
 #include "runtime/model/runnable.h"
-#include "runtime/model/string_outputs.h"
+#include "runtime/model/string_tensors.h"
 
 namespace {
 
 using tvm_interop::CountedOutput;
 using tvm_interop::ErrorCode;
 using tvm_interop::LoadOptions;
+using tvm_interop::Manifest;
 using tvm_interop::Model;
 using tvm_interop::ModelError;
 using tvm_interop::OpTiming;
 using tvm_interop::Plan;
 using tvm_interop::Runnable;
 using tvm_interop::Source;
+using tvm_interop::StringTensor;
 using tvm_interop::ThreadPool;
 
 thread_local std::string last_error;
@@ -111,10 +113,6 @@ struct tvi_model {
 
   // The outputs whose sizes depend on values that the model computes.
   const std::vector<CountedOutput>& counted() const { return model->artifact().manifest.counted; }
-  // The strings of output number `index`; null if the output is not strings.
-  const std::vector<std::string>* StringsOf(size_t index) const {
-    return tvm_interop::StringsOf(model->artifact().manifest.string_outputs, index);
-  }
 
   std::shared_ptr<Model> model;
   std::vector<std::vector<tvi_tensor_info>> inputs, outputs;  // by shape
@@ -153,6 +151,30 @@ tvi_status Load(const std::string& prefix, std::unique_ptr<Source> (*open)(const
 // Whether the model has a shape with the number `shape`. False if the model is null.
 bool HasShape(const tvi_model* model, size_t shape) {
   return model != nullptr && shape < model->inputs.size();
+}
+
+// The field of a manifest with the inputs or the outputs that are strings.
+using StringTensors = std::vector<StringTensor> Manifest::*;
+
+// The strings of an input or output; null if it is not strings, or if the model is null.
+const std::vector<std::string>* StringsOf(const tvi_model* model, StringTensors tensors,
+                                          size_t index) {
+  if (model == nullptr) return nullptr;
+  return tvm_interop::StringsOf(model->model->artifact().manifest.*tensors, index);
+}
+
+size_t NumStrings(const tvi_model* model, StringTensors tensors, size_t index) {
+  const std::vector<std::string>* strings = StringsOf(model, tensors, index);
+  return strings == nullptr ? 0 : strings->size();
+}
+
+const char* StringAt(const tvi_model* model, StringTensors tensors, size_t index,
+                     int64_t position) {
+  const std::vector<std::string>* strings = StringsOf(model, tensors, index);
+  if (strings == nullptr || position < 0 || static_cast<size_t>(position) >= strings->size()) {
+    return nullptr;
+  }
+  return (*strings)[position].c_str();
 }
 
 const tvi_tensor_info* InfoAt(const std::vector<std::vector<tvi_tensor_info>>& infos, size_t shape,
@@ -263,17 +285,20 @@ int32_t tvi_model_output_counted_axis(const tvi_model* model, size_t index) {
   return -1;
 }
 
+size_t tvi_model_input_num_strings(const tvi_model* model, size_t index) {
+  return NumStrings(model, &Manifest::string_inputs, index);
+}
+
+const char* tvi_model_input_string(const tvi_model* model, size_t index, int64_t position) {
+  return StringAt(model, &Manifest::string_inputs, index, position);
+}
+
 size_t tvi_model_output_num_strings(const tvi_model* model, size_t index) {
-  const auto* strings = model == nullptr ? nullptr : model->StringsOf(index);
-  return strings == nullptr ? 0 : strings->size();
+  return NumStrings(model, &Manifest::string_outputs, index);
 }
 
 const char* tvi_model_output_string(const tvi_model* model, size_t index, int64_t position) {
-  const auto* strings = model == nullptr ? nullptr : model->StringsOf(index);
-  if (strings == nullptr || position < 0 || static_cast<size_t>(position) >= strings->size()) {
-    return nullptr;
-  }
-  return (*strings)[position].c_str();
+  return StringAt(model, &Manifest::string_outputs, index, position);
 }
 
 size_t tvi_model_input_alignment(const tvi_model* model, size_t shape, size_t index) {

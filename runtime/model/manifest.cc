@@ -175,6 +175,17 @@ void ReadRange(JsonObject* object, const JsonValue& value, std::vector<RowRange>
   ranges->push_back(std::move(range));
 }
 
+// `field` is the name of the field with the position of a tensor.
+std::vector<StringTensor> ReadStringTensors(const JsonValue& list, const char* field) {
+  std::vector<StringTensor> tensors;
+  for (const JsonValue& each : list.List()) {
+    JsonObject tensor(each);
+    tensors.push_back({Count(tensor.At(field)), ReadTexts(tensor.At("strings"))});
+    tensor.RefuseOthers();
+  }
+  return tensors;
+}
+
 int64_t WeightIndex(const std::string& key, const JsonValue& value) {
   int64_t index = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
@@ -264,13 +275,11 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
       output.RefuseOthers();
     }
   }
+  if (const auto inputs = object.Find("string_inputs")) {
+    manifest.string_inputs = ReadStringTensors(*inputs, "input");
+  }
   if (const auto outputs = object.Find("string_outputs")) {
-    for (const JsonValue& each : outputs->List()) {
-      JsonObject output(each);
-      manifest.string_outputs.push_back(
-          {Count(output.At("output")), ReadTexts(output.At("strings"))});
-      output.RefuseOthers();
-    }
+    manifest.string_outputs = ReadStringTensors(*outputs, "output");
   }
   if (const auto format = object.Find("format")) CheckOneOf(*format, {"tvm_interop.artifact"});
   object.RefuseOthers();

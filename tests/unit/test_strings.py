@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.masked_nets import theirs
 from tests.one_node import computed
-from tests.string_nets import FEATURES, LABELS, classifier, features, graph, ml, texts
+from tests.string_nets import LABELS, classifier, features, graph, ml, texts
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend.load import load_model
 
@@ -147,17 +148,94 @@ def test_an_output_whose_node_gives_numbers_is_refused() -> None:
     model = classifier()
     (scores,) = (value for value in model.graph.output if value.name == "scores")
     scores.type.tensor_type.elem_type = STRING
-    with pytest.raises(UnsupportedModelError, match="output `scores` of .* should be strings"):
+    with pytest.raises(UnsupportedModelError, match=r"output `scores` of .* should be strings"):
         load_model(model)
 
 
-def test_inputs_that_are_strings_are_refused() -> None:
-    x = np.array([["a"]], object)
-    node = ml("LabelEncoder", ["x"], ["y"], keys_strings=["a"], values_int64s=[1])
-    model = graph([node], np.zeros(x.shape, np.float32), {"y": INT64}, version=2)
+def reads(
+    nodes: Sequence[onnx.NodeProto],
+    outputs: dict[str, int],
+    constants: Sequence[onnx.TensorProto] = (),
+    version: int = 3,
+) -> onnx.ModelProto:
+    """A model whose input `x` is strings."""
+    model = graph(nodes, list(GIVEN.shape), outputs, constants, version=version)
     model.graph.input[0].type.tensor_type.elem_type = STRING
-    with pytest.raises(UnsupportedModelError, match=r"input `x` of .* is strings.*encode"):
-        load_model(model)
+    return model
+
+
+GIVEN = np.array([["a", "b"], ["Käse 🧀", "nowhere"], ["b", ""]], object)
+"""Strings that a model reads. It does not know one of them."""
+WITHOUT = ["b", "a", "Käse 🧀", "z", ""]
+
+
+@pytest.mark.parametrize(
+    ("version", "named"),
+    [
+        (1, {"classes_strings": WITHOUT}),
+        (1, {"classes_strings": WITHOUT, "default_int64": 9}),
+        (2, {"keys_strings": WITHOUT, "values_int64s": [5, 4, 3, 2, 1]}),
+        (2, {"keys_strings": WITHOUT, "values_floats": [5.0, 4, 3, 2, 1], "default_float": 0.5}),
+        (2, {"keys_strings": WITHOUT, "values_strings": ["p", "q", "p", "r", "s"]}),
+        (
+            4,
+            {
+                "keys_tensor": texts("k", WITHOUT),
+                "values_tensor": numpy_helper.from_array(np.arange(5.0)),
+                "default_tensor": numpy_helper.from_array(np.array([0.25])),
+            },
+        ),
+    ],
+)
+def test_an_encoder_reads_strings(version: int, named: dict[str, Any]) -> None:
+    """A string that is not listed becomes the default."""
+    kind = INT64 if "classes_strings" in named or "values_int64s" in named else FLOAT
+    kind = STRING if "values_strings" in named else kind
+    kind = TensorProto.DOUBLE if "keys_tensor" in named else kind
+    check(reads([ml("LabelEncoder", ["x"], ["y"], **named)], {"y": kind}, version=version), GIVEN)
+
+
+def test_strings_of_an_input_are_moved_compared_and_encoded() -> None:
+    nodes = [
+        ml("ArrayFeatureExtractor", ["x", "second"], ["column"]),
+        helper.make_node("Slice", ["x", "second", "two", "second"], ["cut"]),
+        helper.make_node("Concat", ["column", "cut"], ["both"], axis=1),
+        ml("OneHotEncoder", ["both"], ["ones"], cats_strings=["b", "c", ""], zeros=1),
+        ml("CategoryMapper", ["x"], ["mapped"], cats_strings=["a", "b"], cats_int64s=[7, 8]),
+        helper.make_node("Equal", ["x", "b"], ["is_b"]),
+    ]
+    constants = [
+        texts("b", ["b"]),
+        numpy_helper.from_array(np.array([1]), "second"),
+        numpy_helper.from_array(np.array([2]), "two"),
+    ]
+    outputs = {"ones": FLOAT, "mapped": INT64, "is_b": TensorProto.BOOL}
+    check(reads(nodes, outputs, constants), GIVEN)
+
+
+def test_strings_of_an_input_that_nothing_reads() -> None:
+    x = helper.make_node("Constant", [], ["y"], value=numpy_helper.from_array(np.ones(2)))
+    model = reads([x], {"y": TensorProto.DOUBLE})
+    np.testing.assert_array_equal(computed(model, {"x": GIVEN})[0], np.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("node", "kind", "message"),
+    [
+        (helper.make_node("Identity", ["x"], ["y"]), STRING, "output `y` .* strings of an input"),
+        (
+            helper.make_node("Equal", ["x", "x"], ["y"]),
+            TensorProto.BOOL,
+            r"node `y` \(`Equal`\).*compares strings of inputs with each other",
+        ),
+        (helper.make_node("StringNormalizer", ["x"], ["y"]), STRING, r"`y` \(`StringNormalizer`\)"),
+    ],
+)
+def test_other_uses_of_strings_of_an_input_are_refused(
+    node: onnx.NodeProto, kind: int, message: str
+) -> None:
+    with pytest.raises(UnsupportedModelError, match=message):
+        load_model(reads([node], {"y": kind}))
 
 
 @pytest.mark.parametrize(("label", "message"), [(b"\xff", "not UTF-8"), (b"a\0", "a zero byte")])
@@ -180,9 +258,6 @@ def test_the_number_of_a_label_is_the_index_of_its_class() -> None:
     model.graph.node.extend(nodes)
     model.graph.output.append(onnx.ValueInfoProto(name="w"))
     main = load_model(model)["main"]
-    assert FEATURES == 4
-    import json
-
     found = json.loads(str(main.attrs["tvm_interop.string_outputs"]))
     assert found[0] == {"output": 0, "strings": LABELS[:3]}
     assert found[1] == {"output": 2, "strings": [*LABELS[:3], "other", "_Unused"]}

@@ -79,6 +79,8 @@ def declare(library: Any) -> None:
         "model_input": (info, [pointer, size, size]),
         "model_output": (info, [pointer, size, size]),
         "model_output_counted_axis": (ctypes.c_int32, [pointer, size]),
+        "model_input_num_strings": (size, [pointer, size]),
+        "model_input_string": (ctypes.c_char_p, [pointer, size, ctypes.c_int64]),
         "model_output_num_strings": (size, [pointer, size]),
         "model_output_string": (ctypes.c_char_p, [pointer, size, ctypes.c_int64]),
         "model_weights_nbytes": (size, [pointer]),

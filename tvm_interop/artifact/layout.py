@@ -11,7 +11,7 @@ from ..errors import ArtifactError
 from ..plan.plan import Plan
 from ..plan.several_shapes import check_masks, check_row_sizes
 from ..scheduling import Schedule
-from .manifest import Manifest, RowSizes
+from .manifest import Manifest, RowSizes, StringInput
 
 VERSION = 7
 """The newest version of the file that this release reads."""
@@ -88,31 +88,40 @@ def check_counted(manifest: Manifest, plans: Sequence[Plan]) -> None:
                 raise ArtifactError(f"`{size.name}` is the size of an output, and is not one int64")
 
 
-def check_string_outputs(manifest: Manifest, plans: Sequence[Plan]) -> None:
-    """Check the outputs that are strings against the plans of all shapes.
+def check_strings(manifest: Manifest, plans: Sequence[Plan]) -> None:
+    """Check the inputs and outputs that are strings against the plans of all shapes.
 
     Raises
     ------
     ArtifactError
-        The manifest names an output twice, or one that the model does not have or that is not
-        int64 in a plan. Or an output has no strings, or a string with a zero byte.
+        The manifest names an input or output twice, or one that the model does not have or that is
+        not int64 in a plan. Or it has no strings, or a string with a zero byte.
     """
-    seen: set[int] = set()
-    for each in manifest.string_outputs:
-        told = f"output {each.output}, which is strings,"
-        if each.output in seen:
-            raise ArtifactError(f"{told} is listed twice")
-        seen.add(each.output)
-        if not each.strings:
-            raise ArtifactError(f"{told} has no strings")
-        if any("\0" in text for text in each.strings):
-            raise ArtifactError(f"{told} has a string with a zero byte")
-        for plan in plans:
-            count = min([len(plan.outputs), *(each.count for each in manifest.counted)])
-            if not 0 <= each.output < count:
-                raise ArtifactError(f"{told} is not among the model's {count}")
-            dtype = plan.values[plan.outputs[each.output]].dtype
-            if dtype != "int64":
-                raise ArtifactError(
-                    f"{told} is {dtype} in the plan, and the positions of strings are int64"
-                )
+    for plan in plans:
+        count = min([len(plan.outputs), *(each.count for each in manifest.counted)])
+        inputs = {f"input {each.input}": each for each in manifest.string_inputs}
+        outputs = {f"output {each.output}": each for each in manifest.string_outputs}
+        if len(inputs) < len(manifest.string_inputs) or len(outputs) < len(manifest.string_outputs):
+            raise ArtifactError("an input or output that is strings is listed twice")
+        for told, tensor in (*inputs.items(), *outputs.items()):
+            is_input = isinstance(tensor, StringInput)
+            values = plan.inputs if is_input else plan.outputs[:count]
+            place = tensor.input if is_input else tensor.output
+            _check_strings(f"{told}, which is strings,", tensor.strings, place, values, plan)
+
+
+def _check_strings(
+    told: str, strings: Sequence[str], place: int, values: Sequence[int], plan: Plan
+) -> None:
+    """Check one input or output, which is `values[place]` in the plan."""
+    if not strings:
+        raise ArtifactError(f"{told} has no strings")
+    if any("\0" in text for text in strings):
+        raise ArtifactError(f"{told} has a string with a zero byte")
+    if not 0 <= place < len(values):
+        raise ArtifactError(f"{told} is not among the model's {len(values)}")
+    dtype = plan.values[values[place]].dtype
+    if dtype != "int64":
+        raise ArtifactError(
+            f"{told} is {dtype} in the plan, and the positions of strings are int64"
+        )

@@ -30,7 +30,7 @@ from .layout import (
     Contents,
     check_counted,
     check_rows,
-    check_string_outputs,
+    check_strings,
     prefix,
 )
 from .manifest import Manifest, check_manifest
@@ -96,7 +96,7 @@ def _read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
     check_batch_sizes(manifest.batch_sizes, plans)
     check_rows(manifest.row_sizes, plans)
     check_counted(manifest, plans)
-    check_string_outputs(manifest, plans)
+    check_strings(manifest, plans)
     return models
 
 

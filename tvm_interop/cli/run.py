@@ -12,7 +12,7 @@ import typer
 
 from ..atomic_file import replacing
 from ..errors import DeviceError, InputError
-from ..execution.string_outputs import DTYPE
+from ..execution.strings import DTYPE
 from . import options, shape_options
 from .console import measuring_bar, note, table
 from .flags import Flags, with_flags

@@ -14,7 +14,7 @@ from .counted_outputs import CountedOutputs
 from .instance import ChangeableInstance, PlanInstance, ports_of, tensors_nbytes
 from .native import NativeInstance
 from .row_range import RowRange
-from .string_outputs import StringOutputs
+from .strings import Strings
 
 if TYPE_CHECKING:
     from .cpu import Instance
@@ -31,7 +31,8 @@ class Shapes:
     batch_sizes: the batch size of each set; empty if the model was not compiled for batch sizes.
     counted: the outputs whose size depends on values that the model computes. `outputs` has their
         largest shapes.
-    strings: the outputs that are strings. `outputs` describes the positions of strings.
+    strings: the inputs and outputs that are strings. `inputs` and `outputs` describe the positions
+        of strings.
     row_range: the ranges of sizes for which the sets were compiled; None if the model was compiled
         only for the exact shapes of the sets.
     """
@@ -43,7 +44,7 @@ class Shapes:
         self.inputs: list[list[Port]]
         self.outputs: list[list[Port]]
         self.counted = CountedOutputs(artifact, is_remote=server is not None)
-        self.strings = StringOutputs(artifact, is_remote=server is not None)
+        self.strings = Strings(artifact, is_remote=server is not None)
         if artifact.native is not None and server is None:
             self.inputs, self.outputs = artifact.native.inputs, artifact.native.outputs
             self.batch_sizes = artifact.native.batch_sizes

@@ -147,7 +147,8 @@ class ShapedInstances:
             checked, ports = {}, self._current_inputs()
             for key, value in given.items():
                 position = self._position(key)
-                checked[position] = as_input(value, ports[position], self._instance)
+                encoded = self._strings.encoded(position, value)
+                checked[position] = as_input(encoded, ports[position], self._instance)
                 self._check_mask(position, checked[position])
         return checked
 
@@ -277,6 +278,16 @@ class ShapedInstances:
         return ins, outs
 
     @property
+    def input_strings(self) -> dict[str, tuple[str, ...]]:
+        """The strings of each input that is strings, by the input's name.
+
+        Such an input takes an array of `str`, or the position of each string in this list, as
+        int64. A string that is not in the list has the position -1.
+        """
+        names = [port.name for port in self._current_inputs()]
+        return {names[i]: strings for i, strings in self._strings.inputs.items()}
+
+    @property
     def output_strings(self) -> dict[str, tuple[str, ...]]:
         """The strings of each output that is strings, by the output's name.
 
@@ -284,7 +295,7 @@ class ShapedInstances:
         classifier are an example.
         """
         names = [port.name for port in self._current_outputs()]
-        return {names[i]: strings for i, strings in self._strings.strings.items()}
+        return {names[i]: strings for i, strings in self._strings.outputs.items()}
 
     def as_strings(self, position: int, array: np.ndarray) -> np.ndarray:
         """Return output number `position` as an array of `str`, of dtype object.

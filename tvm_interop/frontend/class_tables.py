@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from .expand import inner_nodes
-from .strings import has_strings, number_strings
+from .strings import NO_STRINGS, Strings, has_strings, number_strings
 
 _LOG = logging.getLogger("tvm_interop")
 _DOMAIN = "ai.onnx.ml"
@@ -26,9 +26,7 @@ CatBoost's models.
 """
 
 
-def with_tables(
-    model: onnx.ModelProto, origin: str
-) -> tuple[onnx.ModelProto, dict[str, tuple[str, ...]]]:
+def with_tables(model: onnx.ModelProto, origin: str) -> tuple[onnx.ModelProto, Strings]:
     """Replace dictionaries by tables, and strings by numbers.
 
     A warning names each result that becomes a table.
@@ -39,8 +37,8 @@ def with_tables(
 
     Returns
     -------
-    The changed model, or `model` itself if nothing has to change. And the strings of each output
-    that was strings, by its name: the output has positions in this list.
+    The changed model, or `model` itself if nothing has to change. And the strings of the inputs and
+    outputs that were strings.
 
     Raises
     ------
@@ -52,14 +50,14 @@ def with_tables(
     zipped = [n for n in graph.node if _is(n, "ZipMap") and n.output[0] in results]
     holds_strings = has_strings(graph)
     if not zipped and not holds_strings:
-        return model, {}
+        return model, NO_STRINGS
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     _unzip(changed.graph, {node.output[0] for node in zipped})
     if zipped and not any(opset.domain in ("", "ai.onnx") for opset in changed.opset_import):
         changed.opset_import.append(helper.make_opsetid("", _OPSET))
     if not holds_strings:
-        return changed, {}
+        return changed, NO_STRINGS
     _prune(changed.graph)
     return changed, number_strings(changed, origin)
 

@@ -2,8 +2,9 @@
 
 Each string of the model gets a number, and a tensor of strings becomes a tensor of int64. So the
 label of a classifier is the position of a string in a list. The list is stored with the model's
-outputs, and code that reads an output turns its numbers into strings again. Operators that move
-elements, such as `Reshape`, read such numbers as they read strings.
+inputs and outputs, and code that writes or reads them turns strings into numbers, and numbers into
+strings. A string of an input that is not in the model becomes -1, which equals no other number.
+Operators that move elements, such as `Reshape`, read such numbers as they read strings.
 
 Source: the operators' definitions in the ONNX specification. Where it is silent, such as for a key
 that is listed twice, the source is onnxruntime's kernels.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -21,7 +22,7 @@ import tvm
 from onnx import TensorProto, helper, numpy_helper
 
 from ..errors import UnsupportedModelError
-from ..lowering.names import OUTPUT_NAMES, STRING_OUTPUTS
+from ..lowering.names import OUTPUT_NAMES, STRING_INPUTS, STRING_OUTPUTS
 from .expand import inner_nodes
 
 _DOMAIN = "ai.onnx.ml"
@@ -38,8 +39,23 @@ _MOVERS = {
 """Operators whose result has the elements of their first input, in another place or shape."""
 _UNLISTED = "_Unused"
 """The string that ONNX defines for a number that is not listed, if the node names none."""
+_UNKNOWN = -1
+"""The number of a string of an input that is not in the model."""
 _ENCODER_OPSET = 2
 """The first opset of `ai.onnx.ml` whose `LabelEncoder` has keys and values."""
+
+
+class Strings(NamedTuple):
+    """The strings of the inputs and of the outputs that were strings, by their names.
+
+    The input or output now has positions in this list. An input has -1 for all other strings.
+    """
+
+    inputs: dict[str, tuple[str, ...]]
+    outputs: dict[str, tuple[str, ...]]
+
+
+NO_STRINGS = Strings({}, {})
 
 
 class StringCodes:
@@ -47,8 +63,7 @@ class StringCodes:
 
     Attributes
     ----------
-    outputs: the strings of each output that was strings, by the output's name. The output now has
-        positions in this list.
+    strings: the strings of the inputs and outputs.
     """
 
     def __init__(self, graph: onnx.GraphProto, origin: str) -> None:
@@ -58,13 +73,13 @@ class StringCodes:
         ------
         UnsupportedModelError
             A node computes with strings in another way than to compare, list or move them. Or an
-            input of the model is strings.
+            output is strings of an input.
         """
         self._graph, self._origin = graph, origin
         self._codes: dict[str, int] = {}
         # For each tensor that was strings, by its name, the numbers that it may have.
         self._of: dict[str, set[int]] = {}
-        self._check_inputs()
+        inputs = self._inputs()
         for node in graph.node:
             self._number_labels(node)
         for tensor in graph.initializer:
@@ -72,21 +87,23 @@ class StringCodes:
                 tensor.CopyFrom(self._numbered(tensor.name, tensor.name, tensor))
         for node in graph.node:
             self._replace(node)
-        self.outputs = self._outputs()
+        texts = tuple(self._codes)
+        # A model may have inputs of strings that it does not read.
+        self.strings = Strings(dict.fromkeys(inputs, texts or ("",)), self._outputs(texts))
 
-    def _check_inputs(self) -> None:
+    def _inputs(self) -> list[str]:
+        """Make inputs of strings inputs of numbers, and return their names."""
         constants = {tensor.name for tensor in self._graph.initializer}
+        found = []
         for value in self._graph.input:
             is_text = value.type.tensor_type.elem_type == TensorProto.STRING
             if is_text and value.name not in constants:
-                raise UnsupportedModelError(
-                    f"input `{value.name}` of {self._origin} is strings, and a compiled model "
-                    "computes numbers: encode the strings as integers before the model runs, and "
-                    "export the model without its encoder"
-                )
+                value.type.tensor_type.elem_type = TensorProto.INT64
+                self._of[value.name] = {_UNKNOWN}
+                found.append(value.name)
+        return found
 
-    def _outputs(self) -> dict[str, tuple[str, ...]]:
-        texts = tuple(self._codes)
+    def _outputs(self, texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         for value in self._graph.output:
             is_text = value.type.tensor_type.elem_type == TensorProto.STRING
             if is_text and value.name not in self._of:
@@ -95,7 +112,12 @@ class StringCodes:
                     "computes it gives none: export the model again with integers as labels, or "
                     "without this output"
                 )
-        for value in (*self._graph.output, *self._graph.value_info):
+            if _UNKNOWN in self._of.get(value.name, ()):
+                raise UnsupportedModelError(
+                    f"output `{value.name}` of {self._origin} is strings of an input, and a "
+                    "compiled model knows only the strings that it holds itself: remove the output"
+                )
+        for value in (*self._graph.output, *self._graph.value_info, *self._graph.input):
             if value.name in self._of and value.type.HasField("tensor_type"):
                 value.type.tensor_type.elem_type = TensorProto.INT64
         return {
@@ -169,7 +191,9 @@ class StringCodes:
             read = node.input if kind == "Concat" else node.input[1:]
             self._of[node.output[0]] = set().union(*(self._of.get(name, ()) for name in read))
         elif kind == "Equal" and all(reads):
-            pass  # Strings are equal if their numbers are.
+            # Strings are equal if their numbers are, unless both are not listed.
+            if all(_UNKNOWN in self._of[name] for name in node.input):
+                raise self._refusal(node, "compares strings of inputs with each other")
         elif any(reads) or any(name in self._of for n in inner_nodes(node) for name in n.input):
             raise self._refusal(node, "computes with strings")
 
@@ -177,8 +201,8 @@ class StringCodes:
         return UnsupportedModelError(
             f"{_named(node)} of {self._origin} {what}, and a compiled model computes numbers. "
             "Strings may be the labels of a classifier, the keys and values of a LabelEncoder, and "
-            "constants; they may be compared, selected and moved. Remove the node, and do its work "
-            "before or after the model runs"
+            "constants; they may be compared with constants, selected and moved. Remove the node, "
+            "and do its work before or after the model runs"
         )
 
     def _replace_constant(self, node: onnx.NodeProto) -> None:
@@ -237,7 +261,8 @@ def _default(attrs: Mapping[str, Any]) -> bytes | str:
     tensor = attrs.get("default_tensor")
     if tensor is not None and tensor.string_data:
         return bytes(tensor.string_data[0])
-    return attrs.get("default_string", _UNLISTED)
+    default: bytes | str = attrs.get("default_string", _UNLISTED)
+    return default
 
 
 def labels_of(node: onnx.NodeProto) -> list[str | bytes]:
@@ -273,42 +298,45 @@ def _has_strings(node: onnx.NodeProto) -> bool:
     )
 
 
-def number_strings(model: onnx.ModelProto, origin: str) -> dict[str, tuple[str, ...]]:
+def number_strings(model: onnx.ModelProto, origin: str) -> Strings:
     """Replace the strings of `model` by numbers, in place.
 
     Returns
     -------
-    The strings of each output that was strings, by its name. The output has positions in this list.
+    The strings of the inputs and outputs.
 
     Raises
     ------
     UnsupportedModelError
         The model computes with strings in a way that is not supported.
     """
-    found = StringCodes(model.graph, origin).outputs
+    found = StringCodes(model.graph, origin).strings
     for opset in model.opset_import:
         if opset.domain == _DOMAIN:
             opset.version = max(opset.version, _ENCODER_OPSET)
     return found
 
 
-def with_strings(mod: tvm.IRModule, strings: Mapping[str, tuple[str, ...]]) -> tvm.IRModule:
-    """Return an imported module that knows the strings of its outputs.
-
-    Parameters
-    ----------
-    strings: the strings of each output that was strings, by its name.
-    """
-    if not strings:
+def with_strings(mod: tvm.IRModule, strings: Strings) -> tvm.IRModule:
+    """Return an imported module that knows the strings of its inputs and outputs."""
+    if strings == NO_STRINGS:
         return mod
     main = mod["main"]
-    listed = [
-        {"output": i, "strings": strings[str(name)]}
-        for i, name in enumerate(main.attrs[OUTPUT_NAMES])
-        if str(name) in strings
-    ]
+    names = {
+        "input": [param.name for param in main.params],
+        "output": [str(name) for name in main.attrs[OUTPUT_NAMES]],
+    }
+    for kind, texts, attribute in (
+        ("input", strings.inputs, STRING_INPUTS),
+        ("output", strings.outputs, STRING_OUTPUTS),
+    ):
+        listed = [
+            {kind: i, "strings": texts[name]} for i, name in enumerate(names[kind]) if name in texts
+        ]
+        if listed:
+            main = main.with_attr(attribute, json.dumps(listed))
     mod = mod.clone()
-    mod.update_func(mod.get_global_var("main"), main.with_attr(STRING_OUTPUTS, json.dumps(listed)))
+    mod.update_func(mod.get_global_var("main"), main)
     return mod
 
 

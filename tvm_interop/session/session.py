@@ -244,7 +244,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         ----------
         output_names: the names of the outputs to return, in this order; None returns all.
         input_feed: the inputs by name. A value is an array, a tensor of a library that supports
-            DLPack, or a list of numbers.
+            DLPack, or a list of numbers. An input of strings is an array or a list of `str`.
         run_options: ignored. It exists because onnxruntime has this parameter.
 
         Returns

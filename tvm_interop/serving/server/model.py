@@ -42,11 +42,17 @@ class Model(AnyModel):
         """
         self.artifact = artifact
         self._shapes = shapes = Shapes(artifact)
+        if shapes.strings.inputs:
+            names = [f"`{shapes.inputs[0][i].name}`" for i in shapes.strings.inputs]
+            raise InputError(
+                f"model `{name}` has inputs that are strings, {', '.join(names)}, which the server "
+                "does not take: run it by a Session, or encode the strings before the model runs"
+            )
         own = sum(shapes.instance_nbytes(shape) for shape in range(len(shapes)))
         super().__init__(
             name,
             specs_of(shapes.inputs),
-            specs_of(shapes.outputs, shapes.counted.axes, shapes.strings.strings),
+            specs_of(shapes.outputs, shapes.counted.axes, shapes.strings.outputs),
             Memory(shapes.weights_nbytes, own),
             shapes.batch_sizes,
         )

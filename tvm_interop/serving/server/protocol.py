@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from ...errors import InputError, cut, did_you_mean
-from ...execution.string_outputs import DTYPE as STRING_DTYPE
+from ...execution.strings import DTYPE as STRING_DTYPE
 from ...plain_data import LARGEST, is_whole
 from .any_model import VERSION, AnyModel
 from .json_tensors import checked, read_numbers

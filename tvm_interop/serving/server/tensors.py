@@ -11,7 +11,7 @@ import numpy as np
 
 from ..._native.runtime import Port
 from ...errors import InputError, cut, did_you_mean
-from ...execution.string_outputs import DTYPE
+from ...execution.strings import DTYPE
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tests artifacts with outputs that are strings, and everything that reads such outputs."""
+"""Tests artifacts with inputs and outputs that are strings, and everything that runs them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import tritonclient.http
 import tvm_interop
 from tests.masked_nets import theirs
 from tests.native_runtime import NativeModel, RuntimeLibraryError, library
-from tests.string_nets import LABELS, classifier, features
+from tests.string_nets import CATEGORIES, LABELS, classifier, encoder, features
 from tvm_interop import GraphModule, Session, onnx_backend
 from tvm_interop.artifact.artifact import Artifact
-from tvm_interop.artifact.layout import check_string_outputs
-from tvm_interop.artifact.manifest import StringOutput
+from tvm_interop.artifact.layout import check_strings
+from tvm_interop.artifact.manifest import StringInput, StringOutput
 from tvm_interop.artifact.reading import read
 from tvm_interop.cli.app import run_app
-from tvm_interop.errors import ArtifactError, ExecutionError
+from tvm_interop.errors import ArtifactError, ExecutionError, InputError
 from tvm_interop.serving import Server
 
 ROWS = 5
@@ -195,8 +195,100 @@ def test_an_older_version_refuses_the_file(path: Path, monkeypatch: pytest.Monke
         read(opened, False, None)
 
 
+TEXTS = ["low", "Hoch ↑", "unknown", "", "low"]
+NUMBERS = features(ROWS)[:, :2] * 3
+PLACES = np.array([[3], [4], [-1], [-1], [3]])
+"""The positions of `TEXTS` among the strings of the model, after the three labels."""
+
+
+@pytest.fixture(scope="module")
+def encoding(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return tvm_interop.compile(
+        encoder(), scheduler="sequential", streams=1, providers=["tvm"], latency_db=":memory:",
+        out=tmp_path_factory.mktemp("encoder") / "encoder.tar",
+    )  # fmt: skip
+
+
+def feed_of(texts: Any) -> dict[str, Any]:
+    return {"x": texts, "n": NUMBERS}
+
+
+@pytest.fixture(scope="module")
+def labels() -> list[str]:
+    (label,) = theirs(encoder(), feed_of(np.array(TEXTS, object)[:, None]))
+    assert len({*label}) > 1
+    return list(label)
+
+
+FORMS = [
+    np.array(TEXTS, object)[:, None],
+    np.array(TEXTS)[:, None],
+    np.array([text.encode() for text in TEXTS])[:, None],
+    [[text] for text in TEXTS],
+    PLACES,
+]
+"""Ways to give strings: objects, text of a fixed length, UTF-8, lists, and positions."""
+
+
+@pytest.mark.parametrize("given", FORMS)
+def test_modules_and_sessions_read_strings(
+    encoding: Artifact, labels: list[str], given: Any
+) -> None:
+    """The first module runs the plan in Python, the second in the native library."""
+    assert encoding.path is not None
+    for module in (GraphModule(encoding), GraphModule(encoding.path)):
+        assert module.input_strings == {"x": (*STRINGS, *CATEGORIES)}
+        (label,) = module(**feed_of(given))
+        assert module.as_strings(0, label.numpy()).tolist() == labels
+        np.testing.assert_array_equal(module.get_input("x").numpy(), PLACES)
+    session = Session(encoding.path)
+    assert [(each.type, each.dtype) for each in session.get_inputs()] == [
+        ("tensor(string)", "object"), ("tensor(float)", "float32")
+    ]  # fmt: skip
+    assert session.run(None, feed_of(given))[0].tolist() == labels
+
+
+def test_numbers_are_no_strings(encoding: Artifact) -> None:
+    for wrong in (np.zeros((ROWS, 1), np.float32), np.array([[1.5]] * ROWS, object)):
+        with pytest.raises(InputError, match="input `x` must be int64"):
+            GraphModule(encoding)(**feed_of(wrong))
+    with pytest.raises(InputError, match=r"input `x` .*got int64 of shape \(2, 1\)"):
+        GraphModule(encoding)(**feed_of([["low"], ["high"]]))
+
+
+def test_a_session_of_open_rows_reads_strings() -> None:
+    session = Session(encoder("rows"), scheduler="sequential", time_budget=0, latency_db=":memory:")
+    assert session.get_inputs()[0].type == "tensor(string)"
+    for rows in (2, 5):
+        feed = {name: each[:rows] for name, each in feed_of(FORMS[0]).items()}
+        assert session.run(None, feed)[0].tolist() == theirs(encoder("rows"), feed)[0].tolist()
+
+
+def test_the_command_line_reads_strings(
+    encoding: Artifact, labels: list[str], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "in.npz", **feed_of(FORMS[1]))
+    files = ["-i", str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz")]
+    assert run_app(["run", str(encoding.path), *files]) == 0
+    with np.load(tmp_path / "out.npz") as given:
+        assert given["label"].tolist() == labels
+
+
+def test_the_c_interface_lists_the_strings_of_an_input(
+    encoding: Artifact, labels: list[str]
+) -> None:
+    model = NativeModel(str(encoding.path))
+    native = library()
+    assert [native.tvi_model_input_num_strings(model.model, i) for i in range(3)] == [5, 0, 0]
+    texts = [native.tvi_model_input_string(model.model, 0, i) for i in (-1, 4, 5)]
+    assert texts == [None, CATEGORIES[1].encode(), None]
+    (label,) = model.run(PLACES, NUMBERS)
+    assert [STRINGS[i] for i in label] == labels
+
+
+@pytest.mark.parametrize("kind", ["input", "output"])
 @pytest.mark.parametrize(
-    ("outputs", "message"),
+    ("tensors", "message"),
     [
         ([(2, ["a"])], "is not among the model's 2"),
         ([(1, ["a"])], "is float32 in the plan"),
@@ -206,21 +298,25 @@ def test_an_older_version_refuses_the_file(path: Path, monkeypatch: pytest.Monke
     ],
 )
 def test_both_readers_refuse_wrong_strings(
-    artifact: Artifact, tmp_path: Path, outputs: list[tuple[int, list[str]]], message: str
-) -> None:
-    listed = tuple(StringOutput(output, tuple(strings)) for output, strings in outputs)
-    wrong = msgspec.structs.replace(artifact.manifest, string_outputs=listed)
+    tmp_path: Path, artifact: Artifact, encoding: Artifact, kind: str,
+    tensors: list[tuple[int, list[str]]], message: str,
+) -> None:  # fmt: skip
+    made = {"input": StringInput, "output": StringOutput}[kind]
+    right = {"input": encoding, "output": artifact}[kind]
+    listed = tuple(made(place, tuple(strings)) for place, strings in tensors)
+    wrong = msgspec.structs.replace(right.manifest, **{f"string_{kind}s": listed})
     with pytest.raises(ArtifactError, match=message):
-        check_string_outputs(wrong, [artifact.plan])
-    path = _with_strings(artifact, tmp_path, outputs)
+        check_strings(wrong, [right.plan])
+    fields = [{kind: place, "strings": strings} for place, strings in tensors]
+    path = _with_strings(right, tmp_path, {f"string_{kind}s": fields})
     with pytest.raises(RuntimeLibraryError, match=message):
         NativeModel(path)
     with path.open("rb") as opened, pytest.raises(ArtifactError, match=message):
         read(opened, False, None)
 
 
-def _with_strings(artifact: Artifact, folder: Path, outputs: list[tuple[int, list[str]]]) -> Path:
-    """Write a file whose manifest lists other strings, without the checks of `save`."""
+def _with_strings(artifact: Artifact, folder: Path, wrong: dict[str, Any]) -> Path:
+    """Write a file whose manifest has other fields, without the checks of `save`."""
     assert artifact.path is not None
     path = folder / "wrong.tar"
     with tarfile.open(artifact.path) as old, tarfile.open(path, "w") as new:
@@ -228,10 +324,7 @@ def _with_strings(artifact: Artifact, folder: Path, outputs: list[tuple[int, lis
             data: Any = old.extractfile(member)
             text = data.read()
             if member.name == "manifest.json":
-                fields = json.loads(text)
-                names = ("output", "strings")
-                fields["string_outputs"] = [dict(zip(names, each, strict=True)) for each in outputs]
-                text = json.dumps(fields).encode()
+                text = json.dumps({**json.loads(text), **wrong}).encode()
             member.size = len(text)
             new.addfile(member, io.BytesIO(text))
     return path

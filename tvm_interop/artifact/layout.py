@@ -11,7 +11,7 @@ from ..errors import ArtifactError
 from ..plan.plan import Plan
 from ..plan.several_shapes import check_masks, check_row_sizes
 from ..scheduling import Schedule
-from .manifest import Manifest, RowSizes, StringInput
+from .manifest import Manifest, RowSizes
 
 VERSION = 7
 """The newest version of the file that this release reads."""
@@ -97,31 +97,38 @@ def check_strings(manifest: Manifest, plans: Sequence[Plan]) -> None:
         The manifest names an input or output twice, or one that the model does not have or that is
         not int64 in a plan. Or it has no strings, or a string with a zero byte.
     """
+    inputs = [(each.input, each.strings) for each in manifest.string_inputs]
+    outputs = [(each.output, each.strings) for each in manifest.string_outputs]
     for plan in plans:
         count = min([len(plan.outputs), *(each.count for each in manifest.counted)])
-        inputs = {f"input {each.input}": each for each in manifest.string_inputs}
-        outputs = {f"output {each.output}": each for each in manifest.string_outputs}
-        if len(inputs) < len(manifest.string_inputs) or len(outputs) < len(manifest.string_outputs):
-            raise ArtifactError("an input or output that is strings is listed twice")
-        for told, tensor in (*inputs.items(), *outputs.items()):
-            is_input = isinstance(tensor, StringInput)
-            values = plan.inputs if is_input else plan.outputs[:count]
-            place = tensor.input if is_input else tensor.output
-            _check_strings(f"{told}, which is strings,", tensor.strings, place, values, plan)
+        _check_strings("input", inputs, plan, plan.inputs)
+        _check_strings("output", outputs, plan, plan.outputs[:count])
 
 
 def _check_strings(
-    told: str, strings: Sequence[str], place: int, values: Sequence[int], plan: Plan
+    kind: str, tensors: Sequence[tuple[int, Sequence[str]]], plan: Plan, values: Sequence[int]
 ) -> None:
-    """Check one input or output, which is `values[place]` in the plan."""
-    if not strings:
-        raise ArtifactError(f"{told} has no strings")
-    if any("\0" in text for text in strings):
-        raise ArtifactError(f"{told} has a string with a zero byte")
-    if not 0 <= place < len(values):
-        raise ArtifactError(f"{told} is not among the model's {len(values)}")
-    dtype = plan.values[values[place]].dtype
-    if dtype != "int64":
-        raise ArtifactError(
-            f"{told} is {dtype} in the plan, and the positions of strings are int64"
-        )
+    """Check the inputs or the outputs of a plan that are strings.
+
+    Parameters
+    ----------
+    tensors: for each of them, its position among `values`, and its strings.
+    values: all inputs or all outputs of the model, as indices of `plan.values`.
+    """
+    seen: set[int] = set()
+    for place, strings in tensors:
+        told = f"{kind} {place}, which is strings,"
+        if place in seen:
+            raise ArtifactError(f"{told} is listed twice")
+        seen.add(place)
+        if not strings:
+            raise ArtifactError(f"{told} has no strings")
+        if any("\0" in text for text in strings):
+            raise ArtifactError(f"{told} has a string with a zero byte")
+        if not 0 <= place < len(values):
+            raise ArtifactError(f"{told} is not among the model's {len(values)}")
+        dtype = plan.values[values[place]].dtype
+        if dtype != "int64":
+            raise ArtifactError(
+                f"{told} is {dtype} in the plan, and the positions of strings are int64"
+            )

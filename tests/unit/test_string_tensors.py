@@ -27,6 +27,10 @@ from tvm_interop.artifact.reading import read
 from tvm_interop.cli.app import run_app
 from tvm_interop.errors import ArtifactError, ExecutionError, InputError
 from tvm_interop.serving import Server
+from tvm_interop.serving.server.model import Model
+from tvm_interop.serving.server.protocol import array_from_bytes, array_from_json
+from tvm_interop.serving.server.strings import MOST_STRINGS, bytes_of, check_total
+from tvm_interop.serving.server.ticket import Ticket
 
 ROWS = 5
 FEED = {"x": features(ROWS)}
@@ -284,6 +288,100 @@ def test_the_c_interface_lists_the_strings_of_an_input(
     assert texts == [None, CATEGORIES[1].encode(), None]
     (label,) = model.run(PLACES, NUMBERS)
     assert [STRINGS[i] for i in label] == labels
+
+
+@pytest.fixture(scope="module")
+def encoding_server(encoding: Artifact) -> Iterator[Server]:
+    batched = tvm_interop.compile(
+        encoder("rows"), scheduler="sequential", streams=1, providers=["tvm"],
+        batch_sizes=[1, 8], latency_db=":memory:",
+    )  # fmt: skip
+    assert encoding.path is not None
+    models = {"one": tvm_interop.load(encoding.path), "batched": batched}
+    with Server(models, http_port=0, grpc_port=0) as server:
+        yield server
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("protocol", [tritonclient.http, tritonclient.grpc])
+def test_the_server_reads_bytes(
+    encoding_server: Server, protocol: Any, is_binary: bool, labels: list[str]
+) -> None:
+    is_http = protocol is tritonclient.http
+    url = encoding_server.http_url if is_http else encoding_server.grpc_url
+    options = {"binary_data": is_binary} if is_http else {}
+    with protocol.InferenceServerClient(url) as client:
+        for name in ("one", "batched"):
+            inputs = [protocol.InferInput("x", [ROWS, 1], "BYTES")]
+            inputs.append(protocol.InferInput("n", [ROWS, 2], "FP32"))
+            inputs[0].set_data_from_numpy(FORMS[0], **options)
+            inputs[1].set_data_from_numpy(NUMBERS, **options)
+            got = client.infer(name, inputs).as_numpy("label")
+            assert [each if isinstance(each, str) else each.decode() for each in got] == labels
+
+
+def test_the_model_runs_in_blocks(encoding: Artifact, labels: list[str]) -> None:
+    assert encoding.path is not None
+    model = Model("encoder", tvm_interop.load(encoding.path))
+    model.divide(2)
+    ticket = Ticket(
+        0, 0, 0.0, inputs=feed_of(FORMS[0]), rows=1, shape=0, done=lambda ticket: None, served="e"
+    )  # fmt: skip
+    for block in range(model.num_blocks):
+        model.run_block(0, block, ticket)
+    assert ticket.outputs is not None
+    assert ticket.outputs[0].tolist() == labels
+
+
+def test_strings_are_decoded_from_bytes_and_from_json() -> None:
+    given = ["a", "", "Käse 🧀", 'say "no"', "back\\"]
+    array = np.array(given, object)
+    decoded = array_from_bytes("x", "BYTES", [5, 1], bytes_of(array))
+    assert (decoded.shape, decoded.ravel().tolist()) == ((5, 1), given)
+    decoded = array_from_json("x", "BYTES", [1, 5], msgspec.Raw(json.dumps(given).encode()))
+    assert (decoded.shape, decoded.ravel().tolist()) == ((1, 5), given)
+    assert array_from_json("x", "BYTES", [0], msgspec.Raw(b"[]")).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "data", "message"),
+    [
+        ([2], b"\1\0\0\0a", "string 1 is truncated"),
+        ([1], b"\2\0\0\0a", "string 0 is truncated"),
+        ([1], b"\xff\xff\xff\xffa", "string 0 is truncated"),
+        ([1], b"\0\0\0\0a", "1 bytes are left"),
+        ([1], b"\1\0\0\0\xff", "string 0 of input `x` is not UTF-8"),
+        ([MOST_STRINGS + 1], b"", "at most 65536 are allowed"),
+    ],
+)
+def test_wrong_bytes_are_refused(shape: list[int], data: bytes, message: str) -> None:
+    for given in (data, memoryview(data)):
+        with pytest.raises(InputError, match=message):
+            array_from_bytes("x", "BYTES", shape, given)
+
+
+@pytest.mark.parametrize(
+    ("shape", "data", "message"),
+    [
+        ([2], '["a"]', "needs 2 strings by its shape"),
+        ([1], '["a", "b"]', "needs 1 strings by its shape"),
+        ([1], json.dumps(["\\"] * 2), "needs 1 strings by its shape"),
+        ([1], '[["a"]]', "not a flat list of strings"),
+        ([1], "[1]", "not a flat list of strings"),
+        ([1], "[" * 10000, "not a flat list of strings"),
+        ([MOST_STRINGS + 1], "[]", "at most 65536 are allowed"),
+    ],
+)
+def test_wrong_json_is_refused(shape: list[int], data: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        array_from_json("x", "BYTES", shape, msgspec.Raw(data.encode()))
+
+
+def test_the_strings_of_all_inputs_are_limited() -> None:
+    half = np.empty(MOST_STRINGS // 2, object)
+    check_total([half, half, np.zeros(9)])
+    with pytest.raises(InputError, match="the request has 65537 strings"):
+        check_total([half, half, half[:1]])
 
 
 @pytest.mark.parametrize("kind", ["input", "output"])

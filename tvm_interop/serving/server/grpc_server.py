@@ -26,7 +26,6 @@ from .protocol import (
     InferCall,
     array_from_bytes,
     array_from_values,
-    bytes_of,
     check_counts,
     check_names,
     datatype_of,
@@ -35,6 +34,7 @@ from .protocol import (
     refuse_shared_memory,
 )
 from .service import LONGEST_ERROR, RequestLog, Service
+from .strings import bytes_of, check_total
 
 _FIELDS = {
     "BOOL": "bool_contents",
@@ -244,6 +244,7 @@ def _inputs(request: Any) -> dict[str, np.ndarray]:
         refuse_shared_memory(f"input `{name}`", given.parameters)
         if raw:
             arrays[name] = array_from_bytes(name, datatype, shape, raw[i])
+            check_total(arrays.values())
             continue
         dtype_of(name, datatype)
         if datatype not in _FIELDS:

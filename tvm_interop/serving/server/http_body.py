@@ -16,12 +16,12 @@ from .protocol import (
     InferCall,
     array_from_bytes,
     array_from_json,
-    bytes_of,
     check_counts,
     datatype_of,
     read_schedule,
     refuse_shared_memory,
 )
+from .strings import bytes_of, check_total
 
 JSON_LENGTH = "Inference-Header-Content-Length"
 """The header with the number of bytes of JSON in a body. Binary tensors follow the JSON."""
@@ -230,6 +230,7 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
             if not has_data:
                 raise InputError(f"{told} has neither `data` nor `binary_data_size`; give one")
             arrays[given.name] = array_from_json(given.name, given.datatype, shape, given.data)
+            check_total(arrays.values())
             continue
         if has_data:
             raise InputError(f"{told} has `data` and `binary_data_size`; give one")
@@ -245,6 +246,7 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
         arrays[given.name] = array_from_bytes(
             given.name, given.datatype, shape, tensors[begin : begin + size]
         )
+        check_total(arrays.values())
         begin += size
     if begin != len(tensors):
         raise InputError(

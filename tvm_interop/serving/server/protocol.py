@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 
 from ...errors import InputError, cut, did_you_mean
-from ...execution.strings import DTYPE as STRING_DTYPE
 from ...plain_data import LARGEST, is_whole
 from .any_model import VERSION, AnyModel
 from .json_tensors import checked, read_numbers
+from .strings import BYTES, strings_from_bytes, strings_from_json
 from .tensors import TensorSpec
 
 PLATFORM = "tvm_interop"
@@ -38,10 +38,9 @@ _DTYPES = {
     "FP32": "float32",
     "FP64": "float64",
     "BF16": "bfloat16",
+    BYTES: "object",
 }
-STRINGS = "BYTES"
-"""The protocol's name of the type of strings. Outputs may have it, and inputs may not."""
-_DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()} | {STRING_DTYPE: STRINGS}
+_DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 
 MOST_DIMENSIONS = 32
 """The maximum number of dimensions of a tensor. NumPy before version 2 supports no more."""
@@ -150,7 +149,7 @@ def array_from_bytes(
 ) -> np.ndarray:
     """Create an input array from little-endian, row-major bytes.
 
-    The bytes are not copied, except for BOOL.
+    The bytes are not copied, except for BOOL and BYTES.
 
     Raises
     ------
@@ -158,6 +157,9 @@ def array_from_bytes(
         The number of bytes does not fit the type and the shape.
     """
     dtype = dtype_of(name, datatype)
+    if datatype == BYTES:
+        count = _count(name, shape, dtype.itemsize)
+        return strings_from_bytes(name, count, data).reshape(tuple(shape))
     needed = _count(name, shape, dtype.itemsize) * dtype.itemsize
     if len(data) != needed:
         raise InputError(
@@ -170,21 +172,12 @@ def array_from_bytes(
     return np.frombuffer(data, dtype.newbyteorder("<")).reshape(tuple(shape))
 
 
-def bytes_of(array: np.ndarray) -> bytes:
-    """Return the bytes of an output, little-endian and row-major.
-
-    Each string is a length of four bytes and then its text in UTF-8, as the protocol wants it.
-    """
-    if array.dtype != STRING_DTYPE:
-        return array.tobytes()
-    texts = [text.encode() for text in array.reshape(-1).tolist()]
-    return b"".join(part for text in texts for part in (len(text).to_bytes(4, "little"), text))
-
-
 def array_from_json(
     name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw
 ) -> np.ndarray:
     """Create an input array from numbers in JSON, in a nested or flat list.
+
+    Strings are in a flat list.
 
     Raises
     ------
@@ -193,6 +186,8 @@ def array_from_json(
     """
     dtype = dtype_of(name, datatype)
     count = _count(name, shape, dtype.itemsize)
+    if datatype == BYTES:
+        return strings_from_json(name, count, data).reshape(tuple(shape))
     return read_numbers(name, datatype, dtype, count, data).reshape(tuple(shape))
 
 
@@ -323,7 +318,7 @@ def model_config(model: AnyModel, max_queue: int, max_delay_us: float) -> dict[s
 
 def _triton_type(datatype: str) -> str:
     """Return Triton's name of a type; for strings it differs from the protocol's."""
-    return "TYPE_STRING" if datatype == STRINGS else f"TYPE_{datatype}"
+    return "TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}"
 
 
 def refuse_shared_memory(tensor: str, parameters: Iterable[str]) -> None:

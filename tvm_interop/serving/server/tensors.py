@@ -56,7 +56,7 @@ def specs_of(
     ports: the inputs, or the outputs, for each set of shapes that the model was compiled for.
     open_axes: for each output whose size depends on values of the inputs, by its position, the axis
         of this size.
-    strings: the positions of the outputs that are strings.
+    strings: the positions of those that are strings.
     """
     found = []
     for i, each in enumerate(zip(*ports, strict=True)):

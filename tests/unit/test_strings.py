@@ -195,6 +195,21 @@ def test_an_encoder_reads_strings(version: int, named: dict[str, Any]) -> None:
     check(reads([ml("LabelEncoder", ["x"], ["y"], **named)], {"y": kind}, version=version), GIVEN)
 
 
+def test_of_equal_keys_the_one_of_onnxruntime_counts() -> None:
+    words, numbers = ["a", "b", "a"], [1, 2, 3]
+    named = {"keys_strings": words, "values_int64s": numbers}
+    check(reads([ml("LabelEncoder", ["x"], ["y"], **named)], {"y": INT64}, version=2), GIVEN)
+    check(reads([ml("LabelEncoder", ["x"], ["y"], **named)], {"y": INT64}, version=4), GIVEN)
+    named = {"classes_strings": words}
+    check(reads([ml("LabelEncoder", ["x"], ["y"], **named)], {"y": INT64}, version=1), GIVEN)
+    named = {"cats_strings": words, "cats_int64s": numbers}
+    check(reads([ml("CategoryMapper", ["x"], ["y"], **named)], {"y": INT64}), GIVEN)
+    named = {"cats_strings": WORDS, "cats_int64s": [1, 5, 1]}
+    check(of_one(ml("CategoryMapper", ["x"], ["y"], **named), WHOLE), WHOLE)
+    named = {"cats_strings": words, "zeros": 1}
+    check(reads([ml("OneHotEncoder", ["x"], ["y"], **named)], {"y": FLOAT}), GIVEN)
+
+
 def test_strings_of_an_input_are_moved_compared_and_encoded() -> None:
     nodes = [
         ml("ArrayFeatureExtractor", ["x", "second"], ["column"]),

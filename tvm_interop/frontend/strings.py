@@ -26,6 +26,7 @@ from ..lowering.names import OUTPUT_NAMES, STRING_INPUTS, STRING_OUTPUTS
 from .expand import inner_nodes
 
 _DOMAIN = "ai.onnx.ml"
+_DOMAINS = ("", "ai.onnx", _DOMAIN)
 LABELS = {
     "LinearClassifier": "classlabels_ints",
     "SVMClassifier": "classlabels_ints",
@@ -170,7 +171,7 @@ class StringCodes:
             self._of[node.output[0]] = set(codes)
 
     def _replace(self, node: onnx.NodeProto) -> None:
-        kind = node.op_type if node.domain in ("", "ai.onnx", _DOMAIN) else ""
+        kind = node.op_type if node.domain in _DOMAINS else ""
         reads = [name in self._of for name in node.input]
         if kind in ("LabelEncoder", "CategoryMapper"):
             self._replace_encoder(node, kind)
@@ -291,7 +292,7 @@ def _has_strings(node: onnx.NodeProto) -> bool:
     if node.op_type == "ZipMap":
         return False
     return any(
-        (each.name.endswith(("_strings", "value_string")) and node.domain in ("", _DOMAIN))
+        (each.name.endswith(("_strings", "value_string")) and node.domain in _DOMAINS)
         or (each.name == "to" and each.i == TensorProto.STRING)
         or each.t.data_type == TensorProto.STRING
         for each in node.attribute

@@ -77,7 +77,8 @@ def strings_from_json(name: str, count: int, data: msgspec.Raw) -> np.ndarray:
     Raises
     ------
     InputError
-        The data are not a flat list of strings, or the number of strings is not `count` or too large.
+        The data are not a flat list of strings, or the number of strings is not `count` or too
+        large.
     """
     _check_count(name, count)
     text = bytes(data)

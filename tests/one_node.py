@@ -61,4 +61,5 @@ def computed(model: Any, feeds: dict[str, np.ndarray], **options: Any) -> list[n
     artifact = tvm_interop.compile(model, scheduler="sequential", latency_db=":memory:", **options)
     module = tvm_interop.GraphModule(artifact)
     module.run(**feeds)
-    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+    outputs = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+    return [module.as_strings(i, output) for i, output in enumerate(outputs)]

@@ -11,6 +11,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "_native": ("native_functions", "runtime_examples", "runtime_library", "threads"),
     "artifact": (
         "artifact", "artifact_validation", "counted_artifact", "fuzz_oracle", "signature",
+        "string_tensors",
     ),
     "benchmarks": (
         "explain_verdicts", "figures", "gpu_table", "gpu_visit", "harness", "learned_benchmark",
@@ -45,7 +46,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "as_images", "bfloat16", "bfloat16_programs", "class_tables", "classical",
         "cumulative_sum", "equal_bools", "fitting_inputs", "frontend", "gather_nd",
         "grouped_attention", "indices", "microsoft", "microsoft_attention", "microsoft_small",
-        "old_operators", "sequences", "spectra", "support_vectors", "trees",
+        "old_operators", "sequences", "spectra", "strings", "support_vectors", "trees",
     ),
     "kernels": (
         "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin", "cuda_kernels", "cuda_schedule",

@@ -66,8 +66,9 @@ class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
         for name, value in inputs.items():
             self._module.set_input(name, value)
         self._module.run()
-        number = self._module.get_num_outputs()
-        return tuple(self._module.get_output(i).numpy() for i in range(number))
+        module = self._module
+        outputs = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+        return tuple(module.as_strings(i, output) for i, output in enumerate(outputs))
 
 
 class TVMInteropBackend(onnx.backend.base.Backend):  # type: ignore[misc]

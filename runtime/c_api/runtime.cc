@@ -18,18 +18,21 @@
 #include "runtime/model/instance.h"
 #include "runtime/model/model.h"
 #include "runtime/model/runnable.h"
+#include "runtime/model/string_tensors.h"
 
 namespace {
 
 using tvm_interop::CountedOutput;
 using tvm_interop::ErrorCode;
 using tvm_interop::LoadOptions;
+using tvm_interop::Manifest;
 using tvm_interop::Model;
 using tvm_interop::ModelError;
 using tvm_interop::OpTiming;
 using tvm_interop::Plan;
 using tvm_interop::Runnable;
 using tvm_interop::Source;
+using tvm_interop::StringTensor;
 using tvm_interop::ThreadPool;
 
 thread_local std::string last_error;
@@ -150,6 +153,30 @@ bool HasShape(const tvi_model* model, size_t shape) {
   return model != nullptr && shape < model->inputs.size();
 }
 
+// The field of a manifest with the inputs or the outputs that are strings.
+using StringTensors = std::vector<StringTensor> Manifest::*;
+
+// The strings of an input or output; null if it is not strings, or if the model is null.
+const std::vector<std::string>* StringsOf(const tvi_model* model, StringTensors tensors,
+                                          size_t index) {
+  if (model == nullptr) return nullptr;
+  return tvm_interop::StringsOf(model->model->artifact().manifest.*tensors, index);
+}
+
+size_t NumStrings(const tvi_model* model, StringTensors tensors, size_t index) {
+  const std::vector<std::string>* strings = StringsOf(model, tensors, index);
+  return strings == nullptr ? 0 : strings->size();
+}
+
+const char* StringAt(const tvi_model* model, StringTensors tensors, size_t index,
+                     int64_t position) {
+  const std::vector<std::string>* strings = StringsOf(model, tensors, index);
+  if (strings == nullptr || position < 0 || static_cast<size_t>(position) >= strings->size()) {
+    return nullptr;
+  }
+  return (*strings)[position].c_str();
+}
+
 const tvi_tensor_info* InfoAt(const std::vector<std::vector<tvi_tensor_info>>& infos, size_t shape,
                               size_t index) {
   return shape < infos.size() && index < infos[shape].size() ? &infos[shape][index] : nullptr;
@@ -256,6 +283,22 @@ int32_t tvi_model_output_counted_axis(const tvi_model* model, size_t index) {
     if (static_cast<size_t>(each.output) == index) return static_cast<int32_t>(each.axis);
   }
   return -1;
+}
+
+size_t tvi_model_input_num_strings(const tvi_model* model, size_t index) {
+  return NumStrings(model, &Manifest::string_inputs, index);
+}
+
+const char* tvi_model_input_string(const tvi_model* model, size_t index, int64_t position) {
+  return StringAt(model, &Manifest::string_inputs, index, position);
+}
+
+size_t tvi_model_output_num_strings(const tvi_model* model, size_t index) {
+  return NumStrings(model, &Manifest::string_outputs, index);
+}
+
+const char* tvi_model_output_string(const tvi_model* model, size_t index, int64_t position) {
+  return StringAt(model, &Manifest::string_outputs, index, position);
 }
 
 size_t tvi_model_input_alignment(const tvi_model* model, size_t shape, size_t index) {

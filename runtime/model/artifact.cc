@@ -14,6 +14,7 @@
 #include "runtime/model/error.h"
 #include "runtime/model/npz.h"
 #include "runtime/model/shared_weights.h"
+#include "runtime/model/string_tensors.h"
 #include "runtime/model/tar.h"
 
 namespace tvm_interop {
@@ -279,6 +280,7 @@ Artifact ReadArtifact(const Source& source, const std::string& sha256) {
   for (const ShapeModel& shape : artifact.shapes) plans.push_back(&shape.plan);
   CheckRanges(artifact.manifest.ranges, artifact.manifest.masks, plans);
   CheckCounted(artifact.manifest, plans);
+  CheckStrings(artifact.manifest, plans);
   return artifact;
 }
 

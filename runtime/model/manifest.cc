@@ -10,10 +10,12 @@
 namespace tvm_interop {
 namespace {
 
-constexpr int64_t kNewest = 6;
+constexpr int64_t kNewest = 7;
 
-void ReadTexts(const JsonValue& value) {
-  for (const JsonValue& text : value.List()) text.Text();
+std::vector<std::string> ReadTexts(const JsonValue& value) {
+  std::vector<std::string> texts;
+  for (const JsonValue& text : value.List()) texts.push_back(text.Text());
+  return texts;
 }
 
 // Calls `read` for each field of an object whose field names are not known beforehand.
@@ -173,6 +175,17 @@ void ReadRange(JsonObject* object, const JsonValue& value, std::vector<RowRange>
   ranges->push_back(std::move(range));
 }
 
+// `field` is the name of the field with the position of a tensor.
+std::vector<StringTensor> ReadStringTensors(const JsonValue& list, const char* field) {
+  std::vector<StringTensor> tensors;
+  for (const JsonValue& each : list.List()) {
+    JsonObject tensor(each);
+    tensors.push_back({Count(tensor.At(field)), ReadTexts(tensor.At("strings"))});
+    tensor.RefuseOthers();
+  }
+  return tensors;
+}
+
 int64_t WeightIndex(const std::string& key, const JsonValue& value) {
   int64_t index = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
@@ -261,6 +274,12 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
           {Count(output.At("output")), Count(output.At("axis")), Count(output.At("count"))});
       output.RefuseOthers();
     }
+  }
+  if (const auto inputs = object.Find("string_inputs")) {
+    manifest.string_inputs = ReadStringTensors(*inputs, "input");
+  }
+  if (const auto outputs = object.Find("string_outputs")) {
+    manifest.string_outputs = ReadStringTensors(*outputs, "output");
   }
   if (const auto format = object.Find("format")) CheckOneOf(*format, {"tvm_interop.artifact"});
   object.RefuseOthers();

@@ -22,6 +22,13 @@ struct CountedOutput {
   int64_t count = 0;  // the position, among the plan's outputs, of the number that is the size
 };
 
+// An input or output that is a tensor of strings. The plan reads or computes the position of each
+// string in `strings`. An input has -1 for a string that is not listed.
+struct StringTensor {
+  int64_t position = 0;  // among the plan's inputs or outputs
+  std::vector<std::string> strings;
+};
+
 // The part of `manifest.json` that is needed to run a model. See
 // `tvm_interop/artifact/manifest.py`.
 struct Manifest {
@@ -45,6 +52,7 @@ struct Manifest {
   // The outputs whose sizes depend on values that the model computes. These sizes are the last
   // outputs of the plan, and not outputs of the model.
   std::vector<CountedOutput> counted;
+  std::vector<StringTensor> string_inputs, string_outputs;
 };
 
 // Reads a manifest. `name` is the name of the text in error messages. Throws ArtifactError if the

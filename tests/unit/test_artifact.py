@@ -173,9 +173,9 @@ def test_foreign_files(saved: Path, tmp_path: Path) -> None:
 def test_newer_and_unknown_manifests(saved: Path, tmp_path: Path) -> None:
     contents = members(saved)
     manifest = json.loads(contents["manifest.json"])
-    newer = json.dumps({**manifest, "version": 7, "new_field": 1}).encode()
+    newer = json.dumps({**manifest, "version": 8, "new_field": 1}).encode()
     with_newer = {**contents, "manifest.json": newer, "new_member.bin": b"1234"}
-    with pytest.raises(ArtifactError, match=r"version 7.*upgrade"):
+    with pytest.raises(ArtifactError, match=r"version 8.*upgrade"):
         load_in_both(write(tmp_path / "newer.tar", with_newer))
     unknown = json.dumps({**manifest, "colour": "red"}).encode()
     with pytest.raises(ArtifactError, match="colour"):

@@ -62,12 +62,14 @@ def test_a_table_stands_for_dictionaries(has_opset: bool, caplog: pytest.LogCapt
     assert "`4`, `5`, `6`" in caplog.text
 
 
-def test_labels_that_are_strings_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError) as caught:
-        load_model(classifier({"classlabels_strings": WORDS}))
-    assert "output `label`" in str(caught.value)
-    assert "del model.graph.output[0]" in str(caught.value)
-    assert "`no`, `perhaps`, `yes`" in str(caught.value)
+def test_labels_may_be_strings() -> None:
+    model = classifier({"classlabels_strings": WORDS})
+    label, shares = computed(model, {"x": ROWS})
+    wanted_label, wanted = theirs(model, {"x": ROWS})
+    assert label.dtype == object
+    assert label.tolist() == wanted_label.tolist()
+    assert len(set(label.tolist())) > 1
+    np.testing.assert_allclose(shares, [[row[word] for word in WORDS] for row in wanted], 1e-5)
 
 
 def test_scores_are_computed_without_labels_that_are_strings() -> None:
@@ -100,9 +102,9 @@ def chosen() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def test_labels_that_are_taken_from_a_constant_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"output `label`.*`a`, `b`, `c`, `d`"):
-        load_model(chosen())
+def test_labels_may_be_taken_from_a_constant() -> None:
+    label, _ = computed(chosen(), {"x": ROWS})
+    assert label.tolist() == theirs(chosen(), {"x": ROWS})[0].tolist()
 
 
 def test_what_only_labels_need_is_left_out() -> None:
@@ -110,3 +112,16 @@ def test_what_only_labels_need_is_left_out() -> None:
     del model.graph.output[0]
     (shares,) = computed(model, {"x": ROWS})
     np.testing.assert_allclose(shares, theirs(model, {"x": ROWS})[0], 1e-5)
+
+
+def test_a_sequence_of_tables_is_refused_with_the_names_of_its_tables() -> None:
+    """scikit-learn's classifiers of several labels are exported with such a sequence."""
+    model = classifier({"classlabels_ints": [4, 5, 6]})
+    node = helper.make_node("SequenceConstruct", ["scores", "scores"], ["both"])
+    model.graph.node[1].CopyFrom(node)
+    table = helper.make_tensor_type_proto(1, None)
+    kind = helper.make_sequence_type_proto(table)
+    model.graph.output[1].CopyFrom(onnx.ValueInfoProto(name="both", type=kind))
+    message = "output `both` is a sequence_type.*Make its tensors, `scores`, `scores`, outputs"
+    with pytest.raises(UnsupportedModelError, match=message):
+        load_model(model)

@@ -71,6 +71,17 @@ def test_linear_classification() -> None:
     check(nodes, x, outputs=2)
 
 
+def test_linear_classification_with_strings_as_labels() -> None:
+    rows = [1.0, -2.0, 0.5, 3.0, 0.0, 1.0, -1.0, 0.5, 2.0, 0.1, 0.2, -0.3]
+    words, nodes = ["z", "y", "x"], []
+    for transform in ("NONE", "LOGISTIC", "SOFTMAX"):
+        for classes, outputs in ((3, 3), (2, 2), (2, 1)):
+            named = {"post_transform": transform, "classlabels_strings": words[:classes]}
+            named |= {"coefficients": rows[: 4 * outputs], "intercepts": [0.1, -0.2, 0.1][:outputs]}
+            nodes.append(("LinearClassifier", named))
+    check(nodes, np.nan_to_num(X), outputs=2)
+
+
 def test_linear_regression_of_several_targets() -> None:
     named = {"coefficients": [1.0, -2.0, 0.5, 3.0, 0.0, 1.0, -1.0, 0.5], "targets": 2}
     nodes = [("LinearRegressor", named | {"intercepts": [0.5, -0.5]})]
@@ -117,8 +128,8 @@ def test_encoders_whose_keys_and_values_are_tensors(kind: str) -> None:
     check(nodes, np.array([[1, 5, 0], [2, 2, 7]], kind), version=4, tolerance=1e-12)
 
 
-def test_encoders_of_strings_are_refused() -> None:
+def test_encoders_of_strings_do_not_read_numbers() -> None:
     words = helper.make_tensor("w", onnx.TensorProto.STRING, [1], ["yes"])
     named = {"keys_tensor": words, "values_int64s": [1]}
-    with pytest.raises(UnsupportedModelError, match="keys or values are strings"):
+    with pytest.raises(UnsupportedModelError, match=r"LabelEncoder.*compares strings with numbers"):
         load_model(model_of([("LabelEncoder", named)], X, version=4))

@@ -66,6 +66,18 @@ def test_classification_by_support_vectors(kernel: str) -> None:
     )
 
 
+def test_labels_of_support_vectors_may_be_strings() -> None:
+    nodes = []
+    for number in (2, 3, 5):
+        for probabilities in (False, True):
+            kind, named = classifier(number, probabilities=probabilities)
+            del named["classlabels_ints"]
+            nodes.append(
+                (kind, named | {"classlabels_strings": ["z", "y", "x", "w", "v"][:number]})
+            )
+    check(nodes, X[3:], outputs=2)
+
+
 def test_transforms_of_support_vectors() -> None:
     check(
         [

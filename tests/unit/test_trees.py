@@ -248,8 +248,17 @@ def test_a_model_of_one_class_is_refused() -> None:
         load_model(model_of([("TreeEnsembleClassifier", named)], X, outputs=2))
 
 
-def test_labels_that_are_strings_are_refused() -> None:
-    weights = leaves("class", [0, 1, 0, 1, 0], [1.0] * 5)
-    named = tree(classlabels_strings=["no", "yes"], **weights)
-    with pytest.raises(UnsupportedModelError, match="labels are strings"):
-        load_model(model_of([("TreeEnsembleClassifier", named)], X, outputs=2))
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
+def test_labels_may_be_strings(transform: str) -> None:
+    """How onnxruntime decides between two classes depends on the classes and signs of weights."""
+    signs = [0.5, -0.5, 0.25, 1.0, -1.0], [0.5, 0.125, 0.25, 0.125, 0.5]
+    cases = [(2, leaves("class", [i] * 5, weights)) for i in (0, 1) for weights in signs]
+    cases.append((2, full_leaves([[0.5, -0.5], [0, 0.25], [0.5, 0], [-0.5, 0.5], [0.25, 0.25]])))
+    tied = full_leaves([[0.5, 0.5, 0], [0, 0.5, 0.5], [0, 0, 0], [0.5, 0, 0.5], [0, 0, 0]])
+    cases.append((3, tied))
+    words = ["no", "yes", "perhaps"]
+    nodes = [
+        tree(classlabels_strings=words[:count], post_transform=transform, **weights)
+        for count, weights in cases
+    ]
+    check([("TreeEnsembleClassifier", node) for node in nodes], X, outputs=2)

@@ -78,6 +78,8 @@ class NativeModel:
         inputs are numbered from 0, and the numbers of the outputs follow.
     counted_axes: for each output whose size depends on values that the model computes, by the
         output's position, the axis of this size. `outputs` holds the output's largest shape.
+    input_strings, output_strings: for each input or output that is strings, by its position, the
+        list of strings. Runs read and compute positions in this list.
     """
 
     def __init__(self, path: str, sha256: str | None, onednn: str) -> None:
@@ -118,6 +120,18 @@ class NativeModel:
         axis_of = self._library.tvi_model_output_counted_axis
         axes = {i: int(axis_of(self._handle, i)) for i in range(outs)}
         self.counted_axes = {i: axis for i, axis in axes.items() if axis >= 0}
+        self.input_strings = self._strings("input", ins)
+        self.output_strings = self._strings("output", outs)
+
+    def _strings(self, kind: str, number: int) -> dict[int, tuple[str, ...]]:
+        count_of = getattr(self._library, f"tvi_model_{kind}_num_strings")
+        text_at = getattr(self._library, f"tvi_model_{kind}_string")
+        counts = {i: count_of(self._handle, i) for i in range(number)}
+        return {
+            i: tuple(text_at(self._handle, i, k).decode() for k in range(count))
+            for i, count in counts.items()
+            if count
+        }
 
     def __del__(self) -> None:
         if self._handle:

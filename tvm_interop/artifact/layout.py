@@ -13,7 +13,7 @@ from ..plan.several_shapes import check_masks, check_row_sizes
 from ..scheduling import Schedule
 from .manifest import Manifest, RowSizes
 
-VERSION = 6
+VERSION = 7
 """The newest version of the file that this release reads."""
 MAX_SHAPES = 64
 """The most sets of input shapes that one artifact may be compiled for."""
@@ -87,3 +87,49 @@ def check_counted(manifest: Manifest, plans: Sequence[Plan]) -> None:
                 )
             if (size.dtype, size.shape) != ("int64", (1,)):
                 raise ArtifactError(f"`{size.name}` is the size of an output, and is not one int64")
+
+
+def check_strings(manifest: Manifest, plans: Sequence[Plan]) -> None:
+    """Check the inputs and outputs that are strings against the plans of all shapes.
+
+    Raises
+    ------
+    ArtifactError
+        The manifest names an input or output twice, or one that the model does not have or that is
+        not int64 in a plan. Or it has no strings, or a string with a zero byte.
+    """
+    inputs = [(each.input, each.strings) for each in manifest.string_inputs]
+    outputs = [(each.output, each.strings) for each in manifest.string_outputs]
+    for plan in plans:
+        count = min([len(plan.outputs), *(each.count for each in manifest.counted)])
+        _check_strings("input", inputs, plan, plan.inputs)
+        _check_strings("output", outputs, plan, plan.outputs[:count])
+
+
+def _check_strings(
+    kind: str, tensors: Sequence[tuple[int, Sequence[str]]], plan: Plan, values: Sequence[int]
+) -> None:
+    """Check the inputs or the outputs of a plan that are strings.
+
+    Parameters
+    ----------
+    tensors: for each of them, its position among `values`, and its strings.
+    values: all inputs or all outputs of the model, as indices of `plan.values`.
+    """
+    seen: set[int] = set()
+    for place, strings in tensors:
+        told = f"{kind} {place}, which is strings,"
+        if place in seen:
+            raise ArtifactError(f"{told} is listed twice")
+        seen.add(place)
+        if not strings:
+            raise ArtifactError(f"{told} has no strings")
+        if any("\0" in text for text in strings):
+            raise ArtifactError(f"{told} has a string with a zero byte")
+        if not 0 <= place < len(values):
+            raise ArtifactError(f"{told} is not among the model's {len(values)}")
+        dtype = plan.values[values[place]].dtype
+        if dtype != "int64":
+            raise ArtifactError(
+                f"{told} is {dtype} in the plan, and the positions of strings are int64"
+            )

@@ -312,6 +312,36 @@ class CountedOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int
 
 
+class StringOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An output that is a tensor of strings, such as the labels of a classifier.
+
+    The plan computes the position of each string in a list.
+
+    Attributes
+    ----------
+    output: the position of the output among the plan's outputs, where it is an int64.
+    strings: the list of strings.
+    """
+
+    output: int
+    strings: tuple[str, ...]
+
+
+class StringInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An input that is a tensor of strings, such as categories that the model encodes.
+
+    The plan reads the position of each string in a list, or -1 for a string that is not listed.
+
+    Attributes
+    ----------
+    input: the position of the input among the plan's inputs, where it is an int64.
+    strings: the list of strings.
+    """
+
+    input: int
+    strings: tuple[str, ...]
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The description of an artifact: its content, and how it was made.
 
@@ -343,6 +373,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     row_sizes: if the model runs any number of rows within a range, the number of rows in each set
         of input shapes, in order; None otherwise.
     counted: the outputs whose size depends on values that the model computes.
+    string_inputs, string_outputs: the inputs and the outputs that are strings.
     """
 
     tvm_interop_version: str
@@ -365,8 +396,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unaligned_inputs: bool = False
     row_sizes: RowSizes | None = None
     counted: tuple[CountedOutput, ...] = ()
+    string_inputs: tuple[StringInput, ...] = ()
+    string_outputs: tuple[StringOutput, ...] = ()
     format: Literal["tvm_interop.artifact"] = "tvm_interop.artifact"
-    version: Literal[1, 2, 3, 4, 5, 6] = 2
+    version: Literal[1, 2, 3, 4, 5, 6, 7] = 2
 
     def to_json(self) -> bytes:
         """The manifest as JSON text.
@@ -383,7 +416,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _LEFT_OUT_IF_EMPTY = (
     "batch_sizes", "counted", "gpu_kernels", "kernel_check", "merge_check", "not_tried",
     "precision",
-    "program_check", "quantised", "row_sizes", "unaligned_inputs",
+    "program_check", "quantised", "row_sizes", "string_inputs", "string_outputs",
+    "unaligned_inputs",
 )  # fmt: skip
 
 

@@ -24,7 +24,15 @@ from ..plan.validate import (
 )
 from ..scheduling import Schedule
 from . import weights as weights_file
-from .layout import MAX_SHAPES, VERSION, Contents, check_counted, check_rows, prefix
+from .layout import (
+    MAX_SHAPES,
+    VERSION,
+    Contents,
+    check_counted,
+    check_rows,
+    check_strings,
+    prefix,
+)
 from .manifest import Manifest, check_manifest
 from .tar import COPY_AGAIN, GIVE_THE_RIGHT_FILE, Member, mapped, read_tar
 
@@ -88,6 +96,7 @@ def _read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
     check_batch_sizes(manifest.batch_sizes, plans)
     check_rows(manifest.row_sizes, plans)
     check_counted(manifest, plans)
+    check_strings(manifest, plans)
     return models
 
 

@@ -12,13 +12,15 @@ import numpy as np
 from ..plan.several_shapes import check_batch_sizes, check_shapes
 from ..plan.validate import check_weights, weights_of
 from . import weights as weights_file
-from .layout import VERSION, Contents, check_counted, check_rows, prefix
+from .layout import VERSION, Contents, check_counted, check_rows, check_strings, prefix
 from .manifest import Manifest
 from .tar import write_tar
 
 _VERSION_OF_ONE_SHAPE, _VERSION_OF_SHAPES, _VERSION_OF_BATCHES, _VERSION_OF_RANGES = 2, 3, 4, 5
-"""The versions of files with one set of input shapes, with several sets, with batch sizes, and with
-ranges of sizes. A file with outputs whose size depends on computed values has version `VERSION`.
+_VERSION_OF_COUNTED = 6
+"""The versions of files with one set of input shapes, with several sets, with batch sizes, with
+ranges of sizes, and with outputs whose size depends on computed values. A file with inputs or
+outputs that are strings has version `VERSION`.
 
 A file is written in the lowest version that can hold its contents, so that older releases can read
 the file.
@@ -38,6 +40,7 @@ def write(models: Sequence[Contents], path: str | os.PathLike[str]) -> Manifest:
     check_batch_sizes(first.manifest.batch_sizes, plans)
     check_rows(first.manifest.row_sizes, plans)
     check_counted(first.manifest, plans)
+    check_strings(first.manifest, plans)
     each = [_weights_to_save(model) for model in models]
     table, places = weights_file.shared(each) if others else (each[0], [])
     offsets = weights_file.offsets_of(table)
@@ -68,8 +71,10 @@ def write(models: Sequence[Contents], path: str | os.PathLike[str]) -> Manifest:
 
 
 def _version(models: Sequence[Contents]) -> int:
-    if models[0].manifest.counted:
+    if models[0].manifest.string_inputs or models[0].manifest.string_outputs:
         return VERSION
+    if models[0].manifest.counted:
+        return _VERSION_OF_COUNTED
     if models[0].manifest.row_sizes:
         return _VERSION_OF_RANGES
     if models[0].manifest.batch_sizes:

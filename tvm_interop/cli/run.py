@@ -12,6 +12,7 @@ import typer
 
 from ..atomic_file import replacing
 from ..errors import DeviceError, InputError
+from ..execution.strings import DTYPE
 from . import options, shape_options
 from .console import measuring_bar, note, table
 from .flags import Flags, with_flags
@@ -136,18 +137,19 @@ class ReportFlags(Flags):
         module: a module that has run once.
         """
         results = {
-            port.name: module.get_output(i).numpy() for i, port in enumerate(module.ports()[1])
+            port.name: module.as_strings(i, module.get_output(i).numpy())
+            for i, port in enumerate(module.ports()[1])
         }
         facts: dict[str, Any] = {
             "outputs": {
-                name: {"shape": list(array.shape), "dtype": str(array.dtype)}
+                name: {"shape": list(array.shape), "dtype": _type_of(array)}
                 for name, array in results.items()
             }
         }
         if self.outputs is not None:
             _write_outputs(self.outputs, results)
         if self.print_top is not None:
-            facts["top"] = _top(next(iter(results.values())), self.print_top)
+            facts["top"] = _top(*next(iter(results.items())), self.print_top)
         if self.print_time:
             timed = module.benchmark(
                 repeat=self.repeat, number=self.number, end_to_end=self.end_to_end
@@ -300,16 +302,37 @@ def _check_device(wanted: str | None, compiled_for: str) -> None:
 
 
 def _write_outputs(path: Path, results: dict[str, np.ndarray]) -> None:
-    """Write the outputs; those of bfloat16 as float32, because NumPy's files have no bfloat16."""
+    """Write the outputs to a file of NumPy.
+
+    Such files have no bfloat16, and no objects that any program may read. So bfloat16 is written as
+    float32, and strings with the type of NumPy that has a fixed length.
+    """
+    types: dict[str, Any] = {"bfloat16": np.float32, DTYPE: str}
     results = {
-        name: array.astype(np.float32) if array.dtype == "bfloat16" else array
+        name: array.astype(types[array.dtype.name]) if array.dtype.name in types else array
         for name, array in results.items()
     }
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, allow_pickle=False, **results)
 
 
-def _top(array: np.ndarray, number: int) -> list[dict[str, Any]]:
+def _type_of(array: np.ndarray) -> str:
+    return "string" if array.dtype == DTYPE else str(array.dtype)
+
+
+def _top(name: str, array: np.ndarray, number: int) -> list[dict[str, Any]]:
+    """Return the largest values of an output, each with its index.
+
+    Raises
+    ------
+    InputError
+        The output is strings.
+    """
+    if array.dtype == DTYPE:
+        raise InputError(
+            f"output `{name}` is strings, of which none is the largest: leave --print-top out, and "
+            "write the outputs with --outputs"
+        )
     flat = array.ravel()
     order = np.argsort(flat)[::-1][:number]
     return [{"index": int(i), "value": float(flat[i])} for i in order]

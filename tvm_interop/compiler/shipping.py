@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import tvm
@@ -18,8 +18,10 @@ from ..artifact.manifest import (
     Precision,
     Quantised,
     SpeedCheck,
+    StringInput,
+    StringOutput,
 )
-from ..lowering.names import COUNTED_OUTPUTS
+from ..lowering.names import COUNTED_OUTPUTS, STRING_INPUTS, STRING_OUTPUTS
 from ..lowering.quantised import QUANTISED
 from ..plan.plan import Plan
 from ..scheduling.one_after_another import one_after_another
@@ -64,6 +66,8 @@ def manifest_of(
         gpu_kernels=lowered.gpu_kernels,
         not_tried=tuple(budget.not_tried),
         counted=_counted(lowered.module),
+        string_inputs=_strings(lowered.module, STRING_INPUTS, StringInput),
+        string_outputs=_strings(lowered.module, STRING_OUTPUTS, StringOutput),
         unaligned_inputs=True,  # See `kernels/without_marks.py`.
     )
 
@@ -81,6 +85,9 @@ def fallback_of(lowered: Lowered, op_us: Callable[[], dict[str, float] | None]) 
     return lowered.plan(alone, one_after_another(alone, 1), op_us)
 
 
+_Strings = TypeVar("_Strings", StringInput, StringOutput)
+
+
 def _quantised(module: Any) -> Quantised | None:
     """The report on quantised operators that is stored in the lowered `module`; None if there is
     none.
@@ -93,3 +100,11 @@ def _counted(module: Any) -> tuple[CountedOutput, ...]:
     """The outputs whose size depends on the inputs' numbers, not only on their shapes."""
     found = (module["main"].attrs or {}).get(COUNTED_OUTPUTS, ())
     return tuple(CountedOutput(*map(int, each)) for each in found)
+
+
+def _strings(module: Any, attribute: str, kind: type[_Strings]) -> tuple[_Strings, ...]:
+    """The inputs or outputs that stand for strings, each with its strings."""
+    found = (module["main"].attrs or {}).get(attribute)
+    if found is None:
+        return ()
+    return tuple(msgspec.json.decode(str(found), type=list[kind]))  # type: ignore[valid-type]

@@ -14,6 +14,7 @@ from .counted_outputs import CountedOutputs
 from .instance import ChangeableInstance, PlanInstance, ports_of, tensors_nbytes
 from .native import NativeInstance
 from .row_range import RowRange
+from .strings import Strings
 
 if TYPE_CHECKING:
     from .cpu import Instance
@@ -31,6 +32,8 @@ class Shapes:
         batch sizes.
     counted: the outputs whose size depends on values that the model computes. In `outputs` they
         have their largest possible shapes.
+    strings: the inputs and outputs that are strings. In `inputs` and `outputs`, they have integers:
+        the positions of strings in tables.
     row_range: the ranges of sizes for which the model was compiled; None if it was compiled only
         for exact input shapes.
     """
@@ -42,6 +45,7 @@ class Shapes:
         self.inputs: list[list[Port]]
         self.outputs: list[list[Port]]
         self.counted = CountedOutputs(artifact, is_remote=server is not None)
+        self.strings = Strings(artifact, is_remote=server is not None)
         if artifact.native is not None and server is None:
             self.inputs, self.outputs = artifact.native.inputs, artifact.native.outputs
             self.batch_sizes = artifact.native.batch_sizes

@@ -27,6 +27,7 @@ class ShapedInstances:
         self._shape = 0
         self._range = shapes.row_range
         self._counted = shapes.counted
+        self._strings = shapes.strings
         self._num_outputs = len(shapes.outputs[0])
         # How many rows the current inputs have in each dimension with a range; empty without
         # ranges.
@@ -147,7 +148,8 @@ class ShapedInstances:
             checked, ports = {}, self._current_inputs()
             for key, value in given.items():
                 position = self._position(key)
-                checked[position] = as_input(value, ports[position], self._instance)
+                encoded = self._strings.encoded(position, value)
+                checked[position] = as_input(encoded, ports[position], self._instance)
                 self._check_mask(position, checked[position])
         return checked
 
@@ -275,6 +277,42 @@ class ShapedInstances:
             for is_output in (False, True)
         )
         return ins, outs
+
+    @property
+    def input_strings(self) -> dict[str, tuple[str, ...]]:
+        """The strings of each input that is strings, by the input's name.
+
+        Such an input takes an array of `str`, or the position of each string in this list, as
+        int64. A string that is not in the list has the position -1.
+        """
+        names = [port.name for port in self._current_inputs()]
+        return {names[i]: strings for i, strings in self._strings.inputs.items()}
+
+    @property
+    def output_strings(self) -> dict[str, tuple[str, ...]]:
+        """The strings of each output that is strings, by the output's name.
+
+        Such an output holds the position of each string in this list, as int64. The labels of a
+        classifier are an example.
+        """
+        names = [port.name for port in self._current_outputs()]
+        return {names[i]: strings for i, strings in self._strings.outputs.items()}
+
+    def as_strings(self, position: int, array: np.ndarray) -> np.ndarray:
+        """Return output number `position` as an array of `str`, of dtype object.
+
+        An output that is not strings is returned unchanged.
+
+        Parameters
+        ----------
+        array: the positions of strings that a run computed.
+
+        Raises
+        ------
+        ExecutionError
+            A number in `array` is not the position of a string.
+        """
+        return self._strings.decoded(position, array)
 
     def check_size_is_fixed(self, output: str) -> None:
         """Raise InputError if the size of an output depends on values that the model computes."""

@@ -1,6 +1,6 @@
 """Converts operators of classical machine learning, which are in ONNX's domain `ai.onnx.ml`.
 
-Operators on strings are refused.
+Strings are numbers here: `strings` has replaced them.
 
 Source: the operators' definitions in the ONNX specification, and onnxruntime's kernels.
 """
@@ -103,8 +103,8 @@ def _encoder(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     keys, values = (_table(attrs, side) for side in ("keys", "values"))
     if keys is None or values is None or str(x.ty.dtype) != str(keys.dtype):
         raise UnsupportedModelError(
-            "its keys or values are strings, and only numbers are supported: encode strings before "
-            "the model runs"
+            "its keys, its values and its input are of types that are not supported together: "
+            "export it with keys of the input's type, and with values that are numbers or strings"
         )
     dtype = str(values.dtype)
     given = attrs.get("default_tensor")

@@ -35,6 +35,7 @@ from .shapes import (
     with_output_types,
 )
 from .size_conditions import attached, check_results, check_sizes, ranges_in_words
+from .strings import with_strings
 from .torch_program import as_onnx, is_torch_module
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
@@ -177,7 +178,7 @@ class OnnxModel:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         model, self._bfloat16 = without_bfloat16(model, origin)
-        model = with_tables(with_wider_weights(model), origin)
+        model, self._strings = with_tables(with_wider_weights(model), origin)
         model = rewritten(with_domain(model), {**RULES, **FUSED})
         # Infer the types of outputs before `expand_functions`, which may replace operators that
         # type inference needs.
@@ -203,7 +204,7 @@ class OnnxModel:
             self._is_checked = True
         mod = import_graph(self._model, static, self._origin, self._path, seen, self._bfloat16)
         check_results(self._model, static, _results_of(mod))
-        return mod
+        return with_strings(mod, self._strings)
 
 
 def _results_of(mod: tvm.IRModule) -> list[tuple[str, tuple[int, ...] | None]]:

@@ -98,11 +98,15 @@ def with_inferred_types(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def check_outputs(graph: onnx.GraphProto) -> None:
     """Refuse a graph with outputs that are not tensors."""
+    built = {n.output[0]: n.input for n in graph.node if n.op_type == "SequenceConstruct"}
     for value in graph.output:
         kind = value.type.WhichOneof("value")
         if kind not in (None, "tensor_type"):
+            names = ", ".join(f"`{name}`" for name in built.get(value.name, ()))
+            tensors = f"its tensors, {names}," if names else "its tensors"
             raise UnsupportedModelError(
-                f"output `{value.name}` is a {kind}: only tensors can be outputs"
+                f"output `{value.name}` is a {kind}: only tensors can be outputs. Make {tensors} "
+                "outputs of the model instead"
             )
 
 

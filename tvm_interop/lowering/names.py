@@ -18,6 +18,14 @@ Each entry has the output's position, the axis, and the position of another outp
 size.
 """
 
+STRING_INPUTS = "tvm_interop.string_inputs"
+STRING_OUTPUTS = "tvm_interop.string_outputs"
+"""The attributes of `main` that list the inputs and outputs that stand for strings, as JSON.
+
+Each entry has the tensor's position and its strings. The tensor has positions in this list. An
+input has -1 for a string that is not in the list.
+"""
+
 _MADE_UP = re.compile(r"(lv|gv)(\d*|_\d+)(_\d+)?")
 
 

@@ -172,5 +172,10 @@ class Binding:
         ]
 
     def copy_outputs_to_cpu(self) -> list[np.ndarray]:
-        """Return copies of all outputs of the last run, in the model's order."""
-        return [self._module.get_output(i).numpy() for i in range(self._module.get_num_outputs())]
+        """Return copies of all outputs of the last run, in the model's order.
+
+        An output of strings is an array of `str`, of dtype object. Memory that is bound to such an
+        output gets the positions of the strings, as `GraphModule.output_strings` lists them.
+        """
+        outputs = [self._module.get_output(i) for i in range(self._module.get_num_outputs())]
+        return [self._module.as_strings(i, each.numpy()) for i, each in enumerate(outputs)]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..artifact.artifact import Artifact
 from ..execution.graph_module import GraphModule
+from ..execution.strings import DTYPE
 from .tensor_info import TensorInfo, infos_of_ports
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ class Pool:
     def infos(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
         """Return descriptions of the model's inputs and of its outputs."""
         inputs, outputs = map(infos_of_ports, self.first.ports(), self.first.open_shapes())
+        texts = self.first.input_strings, self.first.output_strings
+        inputs, outputs = (
+            [each._replace(dtype=DTYPE) if each.name in strings else each for each in infos]
+            for infos, strings in zip((inputs, outputs), texts, strict=True)
+        )
         return inputs, outputs
 
     def count_with(self, other: Pool) -> None:

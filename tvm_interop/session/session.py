@@ -245,12 +245,12 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         ----------
         output_names: the names of the outputs to return, in this order; None returns all.
         input_feed: the inputs by name. A value is an array, a tensor of a library that supports
-            DLPack, or a list of numbers.
+            DLPack, or a list of numbers. An input of strings is an array or a list of `str`.
         run_options: ignored. It exists because onnxruntime has this parameter.
 
         Returns
         -------
-        The outputs, as new arrays.
+        The outputs, as new arrays. An output of strings is an array of `str`, of dtype object.
 
         Raises
         ------
@@ -278,7 +278,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         module = pool.modules.get()
         try:
             made = module.run_on(feed, wanted)
-            return [made[i] for i in wanted]
+            return [module.as_strings(i, made[i]) for i in wanted]
         finally:
             pool.modules.put(module)
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from .._native.runtime import Port
 
-_OF_ONNX = {"float32": "float", "float64": "double"}
+_OF_ONNX = {"float32": "float", "float64": "double", "object": "string"}
 """Maps NumPy's name of a type to onnxruntime's name, for the types whose two names differ."""
 
 
@@ -21,7 +21,7 @@ class TensorInfo(NamedTuple):
     name: the name of the input or output.
     shape: the size of each dimension. An open dimension is given by its name, or None if it has no
         name.
-    dtype: NumPy's name of the tensor's type, such as `float32`.
+    dtype: NumPy's name of the tensor's type, such as `float32`. Strings are `object`.
     """
 
     name: str

@@ -155,6 +155,17 @@ TVI_EXPORT const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_
  * or -1 if the output's shape is fixed. `tvi_model_output` gives the output's largest shape. Run
  * such a model by `tvi_run_counted`. */
 TVI_EXPORT int32_t tvi_model_output_counted_axis(const tvi_model* model, size_t index);
+/* An input or output may be strings, such as the labels of a classifier. A run takes or gives the
+ * position of each string in a list of strings, as int64. For a string that is not in the list of
+ * an input, give -1. `num_strings` is the length of the list of input or output number `index`, or
+ * 0 if it is not strings. `string` is the string at a position, or NULL if there is none. The
+ * string is UTF-8, and lives as long as the model. */
+TVI_EXPORT size_t tvi_model_input_num_strings(const tvi_model* model, size_t index);
+TVI_EXPORT const char* tvi_model_input_string(const tvi_model* model, size_t index,
+                                              int64_t position);
+TVI_EXPORT size_t tvi_model_output_num_strings(const tvi_model* model, size_t index);
+TVI_EXPORT const char* tvi_model_output_string(const tvi_model* model, size_t index,
+                                               int64_t position);
 /* `tvi_run` reads an input in place, without a copy, if its address is a multiple of this number of
  * bytes. The number is 0 if `tvi_run` always copies the input, for example to a GPU, or if `shape`
  * or `index` is out of range. */

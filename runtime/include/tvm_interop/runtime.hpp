@@ -128,6 +128,14 @@ class Model {
   // The axis of an output whose size depends on computed values, or -1: see
   // `tvi_model_output_counted_axis`.
   int counted_axis(size_t output) const { return tvi_model_output_counted_axis(get(), output); }
+  // The strings of an input or output, in whose place runs take or give positions of strings. Empty
+  // if it is not strings: see `tvi_model_output_string`.
+  std::vector<std::string> input_strings(size_t input) const {
+    return Strings(tvi_model_input_num_strings, tvi_model_input_string, input);
+  }
+  std::vector<std::string> output_strings(size_t output) const {
+    return Strings(tvi_model_output_num_strings, tvi_model_output_string, output);
+  }
   // A run reads an input in place if its address is a multiple of this number of bytes. 0 if each
   // run copies the input.
   size_t input_alignment(size_t index, size_t shape = 0) const {
@@ -209,6 +217,16 @@ class Model {
                          info->nbytes});
     }
     return tensors;
+  }
+
+  template <typename Count, typename At>
+  std::vector<std::string> Strings(Count count, At at, size_t index) const {
+    std::vector<std::string> strings;
+    const size_t number = count(get(), index);
+    for (size_t i = 0; i < number; ++i) {
+      strings.emplace_back(at(get(), index, static_cast<int64_t>(i)));
+    }
+    return strings;
   }
 
   std::shared_ptr<tvi_model> model_;

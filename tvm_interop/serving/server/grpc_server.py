@@ -34,6 +34,7 @@ from .protocol import (
     refuse_shared_memory,
 )
 from .service import LONGEST_ERROR, RequestLog, Service
+from .strings import bytes_of, check_total
 
 _FIELDS = {
     "BOOL": "bool_contents",
@@ -243,6 +244,7 @@ def _inputs(request: Any) -> dict[str, np.ndarray]:
         refuse_shared_memory(f"input `{name}`", given.parameters)
         if raw:
             arrays[name] = array_from_bytes(name, datatype, shape, raw[i])
+            check_total(arrays.values())
             continue
         dtype_of(name, datatype)
         if datatype not in _FIELDS:
@@ -270,5 +272,5 @@ def _response(request: Any, answer: Answer) -> Any:
         response.outputs.add(
             name=spec.name, datatype=datatype_of(spec, request.model_name), shape=array.shape
         )
-        response.raw_output_contents.append(array.tobytes())
+        response.raw_output_contents.append(bytes_of(array))
     return response

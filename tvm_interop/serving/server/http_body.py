@@ -21,6 +21,7 @@ from .protocol import (
     read_schedule,
     refuse_shared_memory,
 )
+from .strings import bytes_of, check_total
 
 JSON_LENGTH = "Inference-Header-Content-Length"
 """The header with the number of bytes of JSON in a body. Binary tensors follow the JSON."""
@@ -156,7 +157,7 @@ class InferBody:
                 "shape": array.shape,
             }
             if self._binary_of.get(spec.name, self._is_binary):
-                tensors.append(array.tobytes())
+                tensors.append(bytes_of(array))
                 told["parameters"] = {"binary_data_size": len(tensors[-1])}
             else:
                 if is_float(array.dtype) and not np.isfinite(array).all():
@@ -230,6 +231,7 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
             if not has_data:
                 raise InputError(f"{told} has neither `data` nor `binary_data_size`; give one")
             arrays[given.name] = array_from_json(given.name, given.datatype, shape, given.data)
+            check_total(arrays.values())
             continue
         if has_data:
             raise InputError(f"{told} has both `data` and `binary_data_size`; give one of them")
@@ -245,6 +247,7 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
         arrays[given.name] = array_from_bytes(
             given.name, given.datatype, shape, tensors[begin : begin + size]
         )
+        check_total(arrays.values())
         begin += size
     if begin != len(tensors):
         raise InputError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..._native.runtime import Port
 from ...artifact.artifact import Artifact
 from ...errors import InputError
 from ...execution.instance import PlanInstance
@@ -45,8 +46,8 @@ class Model(AnyModel):
         own = sum(shapes.instance_nbytes(shape) for shape in range(len(shapes)))
         super().__init__(
             name,
-            specs_of(shapes.inputs),
-            specs_of(shapes.outputs, shapes.counted.axes),
+            specs_of(shapes.inputs, strings=shapes.strings.inputs),
+            specs_of(shapes.outputs, shapes.counted.axes, shapes.strings.outputs),
             Memory(shapes.weights_nbytes, own),
             shapes.batch_sizes,
         )
@@ -128,8 +129,8 @@ class Model(AnyModel):
         instance = segments.instance
         began = time.perf_counter()
         if block == 0:
-            for port in instance.inputs:
-                instance.write(port.value, ticket.inputs[port.name])
+            for i, port in enumerate(instance.inputs):
+                instance.write(port.value, self._given(i, port, ticket))
         wrote = time.perf_counter()
         segments.run(block)
         ran = time.perf_counter()
@@ -168,7 +169,7 @@ class Model(AnyModel):
             shape = self._shape_of_size[size]
         instance = self._instances[shape][slot]
         for i, port in enumerate(instance.inputs):
-            given = [ticket.inputs[port.name] for ticket in tickets]
+            given = [self._given(i, port, ticket) for ticket in tickets]
             if self._range is not None:
                 given = [self._range.filled(array, i, port) for array in given]
             instance.write(port.value, _joined(given, port.shape))
@@ -191,9 +192,15 @@ class Model(AnyModel):
             ticket.infer_us = (ran - wrote) * 1e6
             ticket.output_us = (read - ran) * 1e6
 
+    def _given(self, position: int, port: Port, ticket: Ticket) -> np.ndarray:
+        """The array that a request has for an input, with positions of strings for strings."""
+        given: np.ndarray = self._shapes.strings.encoded(position, ticket.inputs[port.name])
+        return given
+
     def _results_of(self, instance: PlanInstance) -> list[np.ndarray]:
-        """The output arrays of the latest run, not copied."""
-        return [self._shapes.counted.read(instance, i) for i in range(len(self.outputs))]
+        """The output arrays of the latest run. Only outputs of strings are copied."""
+        counted, strings = self._shapes.counted, self._shapes.strings
+        return [strings.decoded(i, counted.read(instance, i)) for i in range(len(self.outputs))]
 
     def run_once(self, slot: int, size: int) -> float:
         """Run instance `slot` once on its current inputs; return the latency in seconds.

@@ -19,6 +19,7 @@ from ...errors import InputError, cut, did_you_mean
 from ...plain_data import LARGEST, is_whole
 from .any_model import VERSION, AnyModel
 from .json_tensors import checked, read_numbers
+from .strings import BYTES, strings_from_bytes, strings_from_json
 from .tensors import TensorSpec
 
 PLATFORM = "tvm_interop"
@@ -37,6 +38,7 @@ _DTYPES = {
     "FP32": "float32",
     "FP64": "float64",
     "BF16": "bfloat16",
+    BYTES: "object",
 }
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 
@@ -147,7 +149,7 @@ def array_from_bytes(
 ) -> np.ndarray:
     """Create an input array from little-endian, row-major bytes.
 
-    The bytes are not copied, except for BOOL.
+    The bytes are not copied, except for BOOL and BYTES.
 
     Raises
     ------
@@ -155,6 +157,9 @@ def array_from_bytes(
         The number of bytes does not fit the type and the shape.
     """
     dtype = dtype_of(name, datatype)
+    if datatype == BYTES:
+        count = _count(name, shape, dtype.itemsize)
+        return strings_from_bytes(name, count, data).reshape(tuple(shape))
     needed = _count(name, shape, dtype.itemsize) * dtype.itemsize
     if len(data) != needed:
         raise InputError(
@@ -172,6 +177,8 @@ def array_from_json(
 ) -> np.ndarray:
     """Create an input array from numbers in JSON, in a nested or flat list.
 
+    Strings are in a flat list.
+
     Raises
     ------
     InputError
@@ -179,6 +186,8 @@ def array_from_json(
     """
     dtype = dtype_of(name, datatype)
     count = _count(name, shape, dtype.itemsize)
+    if datatype == BYTES:
+        return strings_from_json(name, count, data).reshape(tuple(shape))
     return read_numbers(name, datatype, dtype, count, data).reshape(tuple(shape))
 
 
@@ -280,7 +289,7 @@ def model_config(model: AnyModel, max_queue: int, max_delay_us: float) -> dict[s
         return [
             {
                 "name": s.name,
-                "data_type": "TYPE_" + datatype_of(s, model.name),
+                "data_type": _triton_type(datatype_of(s, model.name)),
                 "dims": list(s.shape[1:] if batched else s.shape),
             }
             for s in specs
@@ -305,6 +314,11 @@ def model_config(model: AnyModel, max_queue: int, max_delay_us: float) -> dict[s
             "default_queue_policy": {"allow_timeout_override": True, "max_queue_size": max_queue},
         }
     return config
+
+
+def _triton_type(datatype: str) -> str:
+    """Return Triton's name of a type; for strings it differs from the protocol's."""
+    return "TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}"
 
 
 def refuse_shared_memory(tensor: str, parameters: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ..._native.runtime import Port
 from ...errors import InputError, cut, did_you_mean
+from ...execution.strings import DTYPE
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class TensorSpec:
     Attributes
     ----------
     name: name of the tensor.
-    dtype: NumPy name of the type.
+    dtype: NumPy name of the type; `object` for strings.
     shape: sizes of the tensor; -1 for a size that can differ between requests.
     """
 
@@ -44,7 +45,9 @@ class TensorSpec:
 
 
 def specs_of(
-    ports: Sequence[Sequence[Port]], open_axes: Mapping[int, int] | None = None
+    ports: Sequence[Sequence[Port]],
+    open_axes: Mapping[int, int] | None = None,
+    strings: Container[int] = (),
 ) -> tuple[TensorSpec, ...]:
     """Return the specifications of the inputs or outputs of a model.
 
@@ -53,6 +56,7 @@ def specs_of(
     ports: the inputs, or the outputs, for each set of shapes that the model was compiled for.
     open_axes: the axis whose size depends on values of the inputs, keyed by the position of the
         output. Outputs without such an axis are left out.
+    strings: the positions of the tensors that are strings.
     """
     found = []
     for i, each in enumerate(zip(*ports, strict=True)):
@@ -61,7 +65,8 @@ def specs_of(
             size[0] if len(set(size)) == 1 and axis != (open_axes or {}).get(i) else -1
             for axis, size in enumerate(sizes)
         )
-        found.append(TensorSpec(each[0].name, each[0].dtype, shape))
+        dtype = DTYPE if i in strings else each[0].dtype
+        found.append(TensorSpec(each[0].name, dtype, shape))
     return tuple(found)
 
 

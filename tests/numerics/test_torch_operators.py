@@ -50,6 +50,16 @@ def test_booleans_are_added_and_sorted() -> None:
     _check(lambda x: x.sort(stable=True), x)
 
 
+def test_a_check_of_all_elements_is_left_out() -> None:
+    def checked(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        torch._check_tensor_all(x > -100)
+        torch._check_tensor_all((x < 100).all(), lambda: "too large")
+        aten = torch.ops.aten
+        return x + 1, aten._is_all_true(x > 0), aten._is_any_true(x > 0), aten._is_any_true(x > 9)
+
+    _check(checked, torch.randn(3, 4))
+
+
 def test_medians_of_rows_with_nan() -> None:
     x = torch.tensor([[1.0, _NAN, 3, 2], [4, 2, 3, 1], [_NAN, _NAN, 0, 1]])
     _check(lambda x: (*x.median(1), x.median(), *x.median(0, keepdim=True)), x)

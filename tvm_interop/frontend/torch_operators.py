@@ -54,6 +54,8 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         torch_experts.define(): torch_experts.grouped_product,
         aten._adaptive_avg_pool3d.default: partial(_in_cells, op.ReduceMean),
         aten._cdist_forward.default: _cdist,
+        aten._is_all_true.default: partial(_whether, op.ReduceMin),
+        aten._is_any_true.default: partial(_whether, op.ReduceMax),
         aten._linalg_slogdet.default: torch_algebra.sign_and_log_of_determinant,
         aten._linalg_solve_ex.default: torch_algebra.solve,
         aten._pdist_forward.default: _pdist,
@@ -245,6 +247,11 @@ def _hypot(x: Any, y: Any) -> Any:
     ratio = op.Div(smaller, op.Where(is_zero_or_infinite, one, larger))
     length = op.Mul(larger, op.Sqrt(op.Add(op.Mul(ratio, ratio), one)))
     return op.Where(is_zero_or_infinite, op.Add(larger, smaller), length)
+
+
+def _whether(reduce: Any, x: Any) -> Any:
+    """Convert the test of `torch._check_tensor_all`: whether all booleans are true, or any."""
+    return as_given(reduce(as_numbers(x, x.dtype), keepdims=0), x.dtype)
 
 
 def _extreme(reduce: Any, x: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:

@@ -63,8 +63,10 @@ def test_a_check_of_all_elements_is_left_out() -> None:
 def test_a_tensor_with_factor_zero_is_not_read() -> None:
     nan, a, b = torch.full((3, 5), _NAN), torch.randn(2, 3, 4), torch.randn(2, 4, 5)
     _check(lambda x, a, b: (torch.baddbmm(x, a, b, beta=0, alpha=0.5),), nan, a, b)
-    _check(lambda x, a, b: (torch.addbmm(x, a, b, beta=0), torch.addmv(x[:, 0], a[0], b[0, :, 0], beta=0)), nan, a, b)
-    _check(lambda x, a, b: (torch.baddbmm(x, a, b, beta=2, alpha=3), torch.addbmm(x, a, b)), torch.randn(3, 5), a, b)
+    _check(lambda x, a, b: (torch.addbmm(x, a, b, beta=0),), nan, a, b)
+    _check(lambda x, a, b: (torch.addmv(x, a, b, beta=0),), nan[:, 0].clone(), a[0], b[0, :, 0])
+    ones = torch.ones(3, 5)
+    _check(lambda x, a, b: (torch.baddbmm(x, a, b, beta=2, alpha=3), x.addbmm(a, b)), ones, a, b)
 
 
 def test_medians_of_rows_with_nan() -> None:

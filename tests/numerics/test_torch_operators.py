@@ -69,6 +69,13 @@ def test_a_tensor_with_factor_zero_is_not_read() -> None:
     _check(lambda x, a, b: (torch.baddbmm(x, a, b, beta=2, alpha=3), x.addbmm(a, b)), ones, a, b)
 
 
+def test_a_single_bound_keeps_infinity() -> None:
+    x = torch.tensor([1, _NAN, float("inf"), -float("inf"), -2])
+    _check(lambda x: (x.clamp(min=0), x.clamp(max=2), x.clip(0, 2), x.clip(max=0.5)), x)
+    _check(lambda x: (x.clamp_min(0.5), x.clamp_max(-1), x.clamp_min(x[4]), x.clamp_max(x[0])), x)
+    _check(lambda x: (x.clamp(min=0), x.clamp_max(2), x.clamp(-1, 1)), torch.arange(-3, 4))
+
+
 def test_medians_of_rows_with_nan() -> None:
     x = torch.tensor([[1.0, _NAN, 3, 2], [4, 2, 3, 1], [_NAN, _NAN, 0, 1]])
     _check(lambda x: (*x.median(1), x.median(), *x.median(0, keepdim=True)), x)

@@ -75,6 +75,11 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.cholesky.default: torch_algebra.lower_or_upper_factor,
         aten.cholesky_inverse.default: torch_algebra.inverse_of_decomposed,
         aten.cholesky_solve.default: torch_algebra.solve_decomposed,
+        aten.clamp.default: _clamped,
+        aten.clamp_max.default: _clamped_above,
+        aten.clamp_max.Tensor: _clamped_above,
+        aten.clamp_min.default: _clamped,
+        aten.clamp_min.Tensor: _clamped,
         aten.copy.default: _copied,
         aten.cummax.default: partial(torch_orders.cumulative_extreme, op.GreaterOrEqual),
         aten.cummin.default: partial(torch_orders.cumulative_extreme, op.LessOrEqual),
@@ -220,6 +225,19 @@ def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
         return op.Identity(x) if not alpha else op.Or(x, op.CastLike(y, x))
     other = y if hasattr(y, "shape") else op.CastLike(y, x)
     return op.Add(x, other if alpha == 1 else op.Mul(other, op.CastLike(alpha, x)))
+
+
+def _clamped(x: Any, low: Any = None, high: Any = None) -> Any:
+    """Convert `clamp`. With a single bound, ONNX's `Clip` makes infinity the largest number."""
+    low, high = (None if bound is None else op.CastLike(bound, x) for bound in (low, high))
+    if low is None:
+        return op.Identity(x) if high is None else op.Min(x, high)
+    return op.Max(x, low) if high is None else op.Clip(x, low, high)
+
+
+def _clamped_above(x: Any, high: Any) -> Any:
+    """Convert `clamp_max`."""
+    return _clamped(x, None, high)
 
 
 def _copied(x: Any, source: Any, non_blocking: bool = False) -> Any:

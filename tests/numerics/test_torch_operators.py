@@ -76,6 +76,11 @@ def test_a_single_bound_keeps_infinity() -> None:
     _check(lambda x: (x.clamp(min=0), x.clamp_max(2), x.clamp(-1, 1)), torch.arange(-3, 4))
 
 
+def test_elements_are_repeated_by_constant_counts() -> None:
+    counts = torch.tensor([1, 0, 3, 2])
+    _check(lambda x: (x.repeat_interleave(counts, 1), counts.cumsum(0)), torch.randn(2, 4, 3))
+
+
 def test_medians_of_rows_with_nan() -> None:
     x = torch.tensor([[1.0, _NAN, 3, 2], [4, 2, 3, 1], [_NAN, _NAN, 0, 1]])
     _check(lambda x: (*x.median(1), x.median(), *x.median(0, keepdim=True)), x)

@@ -52,6 +52,8 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         **resized,
         **_windows(),
         **_primitives(),
+        **_clamps_and_sums(),
+        **_logarithms(),
         torch_experts.define(): torch_experts.grouped_product,
         aten._adaptive_avg_pool3d.default: partial(_in_cells, op.ReduceMean),
         aten._cdist_forward.default: _cdist,
@@ -64,28 +66,18 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.add.Tensor: _add,
         aten.adaptive_max_pool2d.default: _adaptive_max_pool,
         aten.adaptive_max_pool3d.default: _adaptive_max_pool,
-        aten.addbmm.default: partial(torch_algebra.added_product, True),
-        aten.addmv.default: partial(torch_algebra.added_product, False),
         aten.amax.default: partial(_extreme, op.ReduceMax),
         aten.amin.default: partial(_extreme, op.ReduceMin),
         aten.atan2.default: _atan2,
-        aten.baddbmm.default: partial(torch_algebra.added_product, False),
         aten.bucketize.Scalar: torch_orders.bucketize,
         aten.bucketize.Tensor: torch_orders.bucketize,
         aten.cholesky.default: torch_algebra.lower_or_upper_factor,
         aten.cholesky_inverse.default: torch_algebra.inverse_of_decomposed,
         aten.cholesky_solve.default: torch_algebra.solve_decomposed,
-        aten.clamp.default: _clamped,
-        aten.clamp_max.default: _clamped_above,
-        aten.clamp_max.Tensor: _clamped_above,
-        aten.clamp_min.default: _clamped,
-        aten.clamp_min.Tensor: _clamped,
         aten.copy.default: _copied,
         aten.cummax.default: partial(torch_orders.cumulative_extreme, op.GreaterOrEqual),
         aten.cummin.default: partial(torch_orders.cumulative_extreme, op.LessOrEqual),
         aten.cumprod.default: _cumprod,
-        aten.erfc.default: torch_logarithms.complement,
-        aten.expm1.default: _expm1,
         aten.index_reduce.default: torch_scatters.index_reduced,
         aten.kthvalue.default: torch_orders.kth_value,
         aten.linalg_cholesky_ex.default: torch_algebra.cholesky,
@@ -93,11 +85,6 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.linalg_matrix_exp.default: torch_algebra.exponential,
         aten.linalg_qr.default: torch_algebra.orthogonal_and_upper,
         aten.linalg_solve_triangular.default: torch_algebra.solve_triangular,
-        aten.log1p.default: _log1p,
-        aten.log_sigmoid.default: torch_logarithms.log_sigmoid,
-        aten.logaddexp.default: torch_logarithms.log_of_sum,
-        aten.logaddexp2.default: torch_logarithms.log2_of_sum,
-        aten.logcumsumexp.default: torch_logarithms.log_of_cumulative_sum,
         aten.logdet.default: torch_algebra.log_of_determinant,
         aten.masked_select.default: _masked_select,
         aten.median.default: torch_orders.median,
@@ -118,7 +105,6 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.searchsorted.Tensor: torch_orders.search_sorted,
         aten.sign.default: _sign,
         aten.sort.stable: torch_orders.sort,
-        aten.special_erfcx.default: torch_logarithms.scaled_complement,
         aten.squeeze.dim: _squeezed,
         aten.squeeze.dims: _squeezed,
         aten.topk.default: torch_orders.top_k,
@@ -144,6 +130,36 @@ def _primitives() -> dict[Any, Callable[..., Any]]:
         prims.ndtri.default: torch_special.normal_quantile,
         prims.nextafter.default: torch_floats.next_after,
         prims.signbit.default: _sign_bit,
+    }
+
+
+def _clamps_and_sums() -> dict[Any, Callable[..., Any]]:
+    """Return the conversions of `clamp`, and of sums with a product."""
+    aten = torch.ops.aten
+    return {
+        aten.addbmm.default: partial(torch_algebra.added_product, True),
+        aten.addmv.default: partial(torch_algebra.added_product, False),
+        aten.baddbmm.default: partial(torch_algebra.added_product, False),
+        aten.clamp.default: _clamped,
+        aten.clamp_max.default: _clamped_above,
+        aten.clamp_max.Tensor: _clamped_above,
+        aten.clamp_min.default: _clamped,
+        aten.clamp_min.Tensor: _clamped,
+    }
+
+
+def _logarithms() -> dict[Any, Callable[..., Any]]:
+    """Return the conversions of logarithms, and of other functions with exponentials."""
+    aten = torch.ops.aten
+    return {
+        aten.erfc.default: torch_logarithms.complement,
+        aten.expm1.default: _expm1,
+        aten.log1p.default: _log1p,
+        aten.log_sigmoid.default: torch_logarithms.log_sigmoid,
+        aten.logaddexp.default: torch_logarithms.log_of_sum,
+        aten.logaddexp2.default: torch_logarithms.log2_of_sum,
+        aten.logcumsumexp.default: torch_logarithms.log_of_cumulative_sum,
+        aten.special_erfcx.default: torch_logarithms.scaled_complement,
     }
 
 

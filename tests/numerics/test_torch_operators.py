@@ -50,6 +50,37 @@ def test_booleans_are_added_and_sorted() -> None:
     _check(lambda x: x.sort(stable=True), x)
 
 
+def test_a_check_of_all_elements_is_left_out() -> None:
+    def checked(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        torch._check_tensor_all(x > -100)
+        torch._check_tensor_all((x < 100).all(), lambda: "too large")
+        aten = torch.ops.aten
+        return x + 1, aten._is_all_true(x > 0), aten._is_any_true(x > 0), aten._is_any_true(x > 9)
+
+    _check(checked, torch.randn(3, 4))
+
+
+def test_a_tensor_with_factor_zero_is_not_read() -> None:
+    nan, a, b = torch.full((3, 5), _NAN), torch.randn(2, 3, 4), torch.randn(2, 4, 5)
+    _check(lambda x, a, b: (torch.baddbmm(x, a, b, beta=0, alpha=0.5),), nan, a, b)
+    _check(lambda x, a, b: (torch.addbmm(x, a, b, beta=0),), nan, a, b)
+    _check(lambda x, a, b: (torch.addmv(x, a, b, beta=0),), nan[:, 0].clone(), a[0], b[0, :, 0])
+    ones = torch.ones(3, 5)
+    _check(lambda x, a, b: (torch.baddbmm(x, a, b, beta=2, alpha=3), x.addbmm(a, b)), ones, a, b)
+
+
+def test_a_single_bound_keeps_infinity() -> None:
+    x = torch.tensor([1, _NAN, float("inf"), -float("inf"), -2])
+    _check(lambda x: (x.clamp(min=0), x.clamp(max=2), x.clip(0, 2), x.clip(max=0.5)), x)
+    _check(lambda x: (x.clamp_min(0.5), x.clamp_max(-1), x.clamp_min(x[4]), x.clamp_max(x[0])), x)
+    _check(lambda x: (x.clamp(min=0), x.clamp_max(2), x.clamp(-1, 1)), torch.arange(-3, 4))
+
+
+def test_elements_are_repeated_by_constant_counts() -> None:
+    counts = torch.tensor([1, 0, 3, 2])
+    _check(lambda x: (x.repeat_interleave(counts, 1), counts.cumsum(0)), torch.randn(2, 4, 3))
+
+
 def test_medians_of_rows_with_nan() -> None:
     x = torch.tensor([[1.0, _NAN, 3, 2], [4, 2, 3, 1], [_NAN, _NAN, 0, 1]])
     _check(lambda x: (*x.median(1), x.median(), *x.median(0, keepdim=True)), x)

@@ -88,6 +88,12 @@ def without_pixels() -> onnx.ModelProto:
     return net.model("y")
 
 
+def single() -> onnx.ModelProto:
+    net = split_net([16])
+    net.op("Relu", ["part0"], "y")
+    return net.model("y")
+
+
 def placed(model: onnx.ModelProto) -> Program:
     return parts_in_place(extract(LowerToUnits("llvm")(load_model(model))))
 
@@ -109,6 +115,7 @@ NONE_COPIED = {
     "a gate": gated(),
     "a split of a part": nested(),
     "an image without pixels": without_pixels(),
+    "a single part": single(),
 }
 SOME_COPIED = {
     "a part joined alone": joined([16, 16], ["part0"]),

@@ -75,7 +75,10 @@ def fold(
     may_fold = is_listed or (of_any_kind and op_type not in _WITH_GRAPHS)
     if not may_fold or not given or not all(map(_is_small_constant, given)):
         return None
-    arrays = [None if value is None else value.value.numpy() for value in inputs]
+    arrays: list[Any] = [None if value is None else value.value.numpy() for value in inputs]
+    if op_type == "CumSum":
+        # PyTorch's exporter writes an axis of one element, which ONNX's reference refuses.
+        arrays[1] = arrays[1].reshape(())
     try:
         if op_type == "Unique":
             results = _unique(arrays[0], attrs)

@@ -264,3 +264,18 @@ def _turned(x: Any, rank: int) -> Any:
 def _constant(value: np.ndarray, x: Any) -> Any:
     """Return a constant of the type of `x`."""
     return op.CastLike(op.Constant(value=numpy_helper.from_array(value)), x)
+
+
+def added_product(is_summed: bool, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Convert `beta * x + alpha * (a @ b)`, in `baddbmm`, `addmv`, and with a sum in `addbmm`.
+
+    PyTorch does not read `x` if `beta` is 0, and then `x` may hold NaN.
+    """
+    product = op.MatMul(a, b)
+    if is_summed:
+        product = op.ReduceSum(product, ints(0), keepdims=0)
+    if alpha != 1:
+        product = op.Mul(product, op.CastLike(alpha, x))
+    if beta == 0:
+        return product
+    return op.Add(x if beta == 1 else op.Mul(x, op.CastLike(beta, x)), product)

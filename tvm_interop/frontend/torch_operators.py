@@ -20,6 +20,7 @@ from . import (
     torch_attention,
     torch_experts,
     torch_floats,
+    torch_logarithms,
     torch_orders,
     torch_scatters,
     torch_special,
@@ -51,9 +52,13 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         **resized,
         **_windows(),
         **_primitives(),
+        **_clamps_and_sums(),
+        **_logarithms(),
         torch_experts.define(): torch_experts.grouped_product,
         aten._adaptive_avg_pool3d.default: partial(_in_cells, op.ReduceMean),
         aten._cdist_forward.default: _cdist,
+        aten._is_all_true.default: partial(_whether, op.ReduceMin),
+        aten._is_any_true.default: partial(_whether, op.ReduceMax),
         aten._linalg_slogdet.default: torch_algebra.sign_and_log_of_determinant,
         aten._linalg_solve_ex.default: torch_algebra.solve,
         aten._pdist_forward.default: _pdist,
@@ -73,7 +78,6 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.cummax.default: partial(torch_orders.cumulative_extreme, op.GreaterOrEqual),
         aten.cummin.default: partial(torch_orders.cumulative_extreme, op.LessOrEqual),
         aten.cumprod.default: _cumprod,
-        aten.expm1.default: _expm1,
         aten.index_reduce.default: torch_scatters.index_reduced,
         aten.kthvalue.default: torch_orders.kth_value,
         aten.linalg_cholesky_ex.default: torch_algebra.cholesky,
@@ -81,7 +85,6 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.linalg_matrix_exp.default: torch_algebra.exponential,
         aten.linalg_qr.default: torch_algebra.orthogonal_and_upper,
         aten.linalg_solve_triangular.default: torch_algebra.solve_triangular,
-        aten.log1p.default: _log1p,
         aten.logdet.default: torch_algebra.log_of_determinant,
         aten.masked_select.default: _masked_select,
         aten.median.default: torch_orders.median,
@@ -127,6 +130,36 @@ def _primitives() -> dict[Any, Callable[..., Any]]:
         prims.ndtri.default: torch_special.normal_quantile,
         prims.nextafter.default: torch_floats.next_after,
         prims.signbit.default: _sign_bit,
+    }
+
+
+def _clamps_and_sums() -> dict[Any, Callable[..., Any]]:
+    """Return the conversions of `clamp`, and of sums with a product."""
+    aten = torch.ops.aten
+    return {
+        aten.addbmm.default: partial(torch_algebra.added_product, True),
+        aten.addmv.default: partial(torch_algebra.added_product, False),
+        aten.baddbmm.default: partial(torch_algebra.added_product, False),
+        aten.clamp.default: _clamped,
+        aten.clamp_max.default: _clamped_above,
+        aten.clamp_max.Tensor: _clamped_above,
+        aten.clamp_min.default: _clamped,
+        aten.clamp_min.Tensor: _clamped,
+    }
+
+
+def _logarithms() -> dict[Any, Callable[..., Any]]:
+    """Return the conversions of logarithms, and of other functions with exponentials."""
+    aten = torch.ops.aten
+    return {
+        aten.erfc.default: torch_logarithms.complement,
+        aten.expm1.default: _expm1,
+        aten.log1p.default: _log1p,
+        aten.log_sigmoid.default: torch_logarithms.log_sigmoid,
+        aten.logaddexp.default: torch_logarithms.log_of_sum,
+        aten.logaddexp2.default: torch_logarithms.log2_of_sum,
+        aten.logcumsumexp.default: torch_logarithms.log_of_cumulative_sum,
+        aten.special_erfcx.default: torch_logarithms.scaled_complement,
     }
 
 
@@ -213,6 +246,19 @@ def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
     return op.Add(x, other if alpha == 1 else op.Mul(other, op.CastLike(alpha, x)))
 
 
+def _clamped(x: Any, low: Any = None, high: Any = None) -> Any:
+    """Convert `clamp`. With a single bound, ONNX's `Clip` makes infinity the largest number."""
+    low, high = (None if bound is None else op.CastLike(bound, x) for bound in (low, high))
+    if low is None:
+        return op.Identity(x) if high is None else op.Min(x, high)
+    return op.Max(x, low) if high is None else op.Clip(x, low, high)
+
+
+def _clamped_above(x: Any, high: Any) -> Any:
+    """Convert `clamp_max`."""
+    return _clamped(x, None, high)
+
+
 def _copied(x: Any, source: Any, non_blocking: bool = False) -> Any:
     """Convert `copy`. The exporter's own conversion does not broadcast `source` to the shape of
     `x`.
@@ -248,6 +294,11 @@ def _hypot(x: Any, y: Any) -> Any:
     ratio = op.Div(smaller, op.Where(is_zero_or_infinite, one, larger))
     length = op.Mul(larger, op.Sqrt(op.Add(op.Mul(ratio, ratio), one)))
     return op.Where(is_zero_or_infinite, op.Add(larger, smaller), length)
+
+
+def _whether(reduce: Any, x: Any) -> Any:
+    """Convert the test of `torch._check_tensor_all`: whether all booleans are true, or any."""
+    return as_given(reduce(as_numbers(x, x.dtype), keepdims=0), x.dtype)
 
 
 def _extreme(reduce: Any, x: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:

@@ -122,7 +122,7 @@ def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
 
 
 _BY_PARTS = (
-    _ATEN.expand.default, _ATEN.select.int, _ATEN.select_scatter.default,
+    _ATEN.expand.default, _ATEN.index.Tensor, _ATEN.select.int, _ATEN.select_scatter.default,
     _ATEN.slice_scatter.default, _ATEN.squeeze.dims, _ATEN.unsqueeze.default,
 )  # fmt: skip
 """Operators that treat the real and the imaginary parts in the same way."""
@@ -130,6 +130,7 @@ _BY_PARTS = (
 
 _COMPLEX = frozenset(
     {
+        *_BY_PARTS,
         _ATEN.copy_.default, _ATEN.einsum.default, _ATEN.matmul.default, _ATEN.ones_like.default,
         _ATEN.pad.default, _ATEN.zeros.default, _ATEN.zeros_like.default,
     }

@@ -107,7 +107,9 @@ def _can_be_parts(var: relax.Var, graph: Dataflow) -> bool:
         return False
     data = value.args[0]
     shape = image_shape(data)
-    if shape is None or data not in graph.values:
+    # A split into a single part gives a tensor, not a tuple.
+    is_single = not isinstance(var.ty, relax.TupleType)
+    if is_single or shape is None or data not in graph.values:
         return False
     channels = _channels(var)
     if not can_be_in_place([4 * count * prod(shape[2:]) for count in channels]):

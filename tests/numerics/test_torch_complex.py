@@ -1,0 +1,41 @@
+"""Tests operators on complex numbers, as rotary positions use them, against PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.one_node import computed
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
+
+CASES: dict[str, Callable[..., torch.Tensor]] = {
+    "a new axis": lambda x, turns, places: x * turns[:2].unsqueeze(1),
+    "rows at given places": lambda x, turns, places: x * turns[places].unsqueeze(1),
+    "one row": lambda x, turns, places: x * turns[1],
+    "a wider shape": lambda x, turns, places: turns[:2].unsqueeze(1).expand(2, 3, 4),
+    "an axis less": lambda x, turns, places: x[:, :1].squeeze(1) * turns[:2],
+}
+
+
+class _Turned(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._function = CASES[name]
+
+    def forward(self, x: torch.Tensor, angles: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        turns = torch.polar(torch.ones_like(angles), angles)
+        return torch.view_as_real(self._function(torch.view_as_complex(x), turns, places))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_complex_numbers_are_converted_by_parts(name: str) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(2, 3, 4, 2), torch.randn(5, 4), torch.tensor([4, 0])
+    program = torch.export.export(_Turned(name), inputs)
+    names = program.graph_signature.user_inputs
+    feeds = {name: each.numpy() for name, each in zip(names, inputs, strict=True)}
+    (got,) = computed(program, feeds, time_budget=0)
+    np.testing.assert_allclose(got, _Turned(name)(*inputs).numpy(), 1e-5, 1e-6)

@@ -17,6 +17,7 @@ import typer
 
 import tvm_interop
 from tests.code_blocks import Block, blocks, commands, in_page, small_model
+from tests.string_nets import classifier, features
 from tvm_interop import tvmc
 from tvm_interop.cli.app import app
 from tvm_interop.serving.server.config import read_config
@@ -84,6 +85,9 @@ def _beforehand(page: str) -> dict[str, Any]:
     if page == "docs/server.rst":
         tvm_interop.compile(model, scheduler="sequential", out="a.tar")
     names: dict[str, Any] = {"image": image, "array": image}
+    if page == "docs/session.rst":
+        tvm_interop.compile(classifier(), scheduler="sequential", out="classifier.tar")
+        names["x"] = features()
     if page == "docs/several_gpus.rst":
         edges = [(0, 1), (0, 2), (1, 3), (2, 3)]
         names |= {
@@ -164,6 +168,8 @@ def test_c_and_cpp_are_compiled(block: Block, tmp_path: Path) -> None:
     before = _BEFORE[block.language]
     if "model = " not in block.text and "tvi_model* model" not in block.text:
         before += "tvi_model* model;\n"
+    if "(instance" in block.text and "tvi_instance* instance" not in block.text:
+        before += "tvi_instance* instance;\n"
     source = tmp_path / f"block.{block.language}"
     body = "\n".join(lines)
     source.write_text(f"{before}void body(void) {{\n{body}\n}}\n")

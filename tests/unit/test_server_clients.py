@@ -330,7 +330,7 @@ def test_parameters_of_no_use(
 
 
 def test_deadlines_of_clients(client: Any, protocol: str) -> None:
-    with pytest.raises(InferenceServerException, match=r"in the 0\.0 ms it was given"):
+    with pytest.raises(InferenceServerException, match=r"in the 0\.0 ms that the client allows"):
         client.infer("net", [given(protocol, rows(1))], timeout=1)
     client.infer("net", [given(protocol, rows(1))], timeout=60_000_000, priority=1)
 

@@ -325,10 +325,7 @@ def test_the_command_line_tells_of_a_missing_library(tmp_path: Path) -> None:
     command += ["-o", str(tmp_path / "model.tar"), "--latency-db", ":memory:"]
     environment = os.environ | {"TVM_INTEROP_ONEDNN_LIBRARY": "/nowhere/libdnnl.so.3"}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert (
-        "library onednn cannot be loaded, so TVM's kernels run instead: /nowhere/libdnnl.so.3"
-        in ran.stderr
-    )
+    assert "no kernels of onednn; TVM's kernels run instead: /nowhere/libdnnl.so.3" in ran.stderr
     assert "kernels: 2 of tvm" in ran.stdout
     ran = subprocess.run([*command, "--providers", "onednn"], capture_output=True, text=True)
     assert "kernels: 2 of onednn" in ran.stdout

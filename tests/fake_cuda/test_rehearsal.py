@@ -113,7 +113,7 @@ def test_the_visit(bundle: Path, python: Path) -> None:
     began = {name: record["began_s"] for name, record in records(bundle).items()}
     first = start(bundle, python, "--call", "1")
     printed, _ = first.communicate()
-    assert f"{KILLED}: stopped in its middle" in printed
+    assert f"{KILLED}: an earlier visit ended in the middle of this step" in printed
     assert "== versions: done before" in printed
     assert first.returncode == 1
     found = records(bundle)

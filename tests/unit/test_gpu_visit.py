@@ -174,7 +174,7 @@ def test_a_visit_that_was_stopped_goes_on(
     printed, _ = again.communicate()
     assert again.returncode == 1
     assert "== fine: done before" in printed
-    assert "middle: stopped in its middle" in printed
+    assert "middle: an earlier visit ended in the middle of this step" in printed
     found = kept(tmp_path / "results")
     assert [found[name]["state"] for name in ("fine", "middle", "last")] == [
         "done",

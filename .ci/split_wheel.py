@@ -47,6 +47,7 @@ FILES = (
     "execution/row_range.py",
     "execution/shaped_instances.py",
     "execution/size_counts.py",
+    "execution/strings.py",
     "execution/threads.py",
     "include",
     "libtvm_interop_runtime.so.1",

@@ -1,6 +1,6 @@
-"""Converts to ONNX PyTorch's operators that depend on the exact bits of float32 numbers.
+"""Converts to ONNX PyTorch's `clamp`, and operators that depend on the bits of float32 numbers.
 
-The operators are computed in float64. Float64 represents all float32 numbers exactly, and also the
+The operators are computed in float64. It represents all float32 numbers exactly, and also the
 differences of neighbouring float32 numbers.
 """
 
@@ -96,3 +96,16 @@ def _is_nonzero_number(x: Any) -> Any:
 def float64(value: float) -> Any:
     """Return a constant of float64 without dimensions."""
     return op.Constant(value=numpy_helper.from_array(np.float64(value)))
+
+
+def clamped(x: Any, low: Any = None, high: Any = None) -> Any:
+    """Convert `clamp`. With a single bound, ONNX's `Clip` makes infinity the largest number."""
+    low, high = (None if bound is None else op.CastLike(bound, x) for bound in (low, high))
+    if low is None:
+        return op.Identity(x) if high is None else op.Min(x, high)
+    return op.Max(x, low) if high is None else op.Clip(x, low, high)
+
+
+def clamped_above(x: Any, high: Any) -> Any:
+    """Convert `clamp_max`."""
+    return clamped(x, None, high)

@@ -140,11 +140,11 @@ def _clamps_and_sums() -> dict[Any, Callable[..., Any]]:
         aten.addbmm.default: partial(torch_algebra.added_product, True),
         aten.addmv.default: partial(torch_algebra.added_product, False),
         aten.baddbmm.default: partial(torch_algebra.added_product, False),
-        aten.clamp.default: _clamped,
-        aten.clamp_max.default: _clamped_above,
-        aten.clamp_max.Tensor: _clamped_above,
-        aten.clamp_min.default: _clamped,
-        aten.clamp_min.Tensor: _clamped,
+        aten.clamp.default: torch_floats.clamped,
+        aten.clamp_max.default: torch_floats.clamped_above,
+        aten.clamp_max.Tensor: torch_floats.clamped_above,
+        aten.clamp_min.default: torch_floats.clamped,
+        aten.clamp_min.Tensor: torch_floats.clamped,
     }
 
 
@@ -244,19 +244,6 @@ def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
         return op.Identity(x) if not alpha else op.Or(x, op.CastLike(y, x))
     other = y if hasattr(y, "shape") else op.CastLike(y, x)
     return op.Add(x, other if alpha == 1 else op.Mul(other, op.CastLike(alpha, x)))
-
-
-def _clamped(x: Any, low: Any = None, high: Any = None) -> Any:
-    """Convert `clamp`. With a single bound, ONNX's `Clip` makes infinity the largest number."""
-    low, high = (None if bound is None else op.CastLike(bound, x) for bound in (low, high))
-    if low is None:
-        return op.Identity(x) if high is None else op.Min(x, high)
-    return op.Max(x, low) if high is None else op.Clip(x, low, high)
-
-
-def _clamped_above(x: Any, high: Any) -> Any:
-    """Convert `clamp_max`."""
-    return _clamped(x, None, high)
 
 
 def _copied(x: Any, source: Any, non_blocking: bool = False) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -45,6 +46,14 @@ def test_the_table_marks_networks_that_ship_sequential(report: dict[str, Any]) -
     # A program measured against itself is not a schedule, so it is not part of the mean of
     # schedules.
     assert cells["**geometric mean**"][2:4] == [OF_SCHEDULES[:4], "2.00"]
+
+
+@pytest.mark.parametrize("section", [zoo_tables.networks, zoo_tables.other_kinds])
+def test_older_reports_say_how_openvino_got_its_inputs(
+    section: Callable[[dict[str, Any]], list[str]], report: dict[str, Any]
+) -> None:
+    assert "OpenVINO got its inputs with each run here" in section(report)[0]
+    assert "OpenVINO got" not in section({**report, "openvino_inputs": "set once"})[0]
 
 
 def test_a_report_without_any_schedule_has_no_mean_of_schedules(report: dict[str, Any]) -> None:

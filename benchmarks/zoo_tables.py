@@ -25,7 +25,8 @@ def networks(report: dict[str, Any]) -> list[str]:
         f"schedule. OpenVINO as installed computes in {_installed_type(report)} here; all other "
         f"contestants compute in float32.{_openvino_inputs(report)} *Noise* is the ratio of "
         "onnxruntime to itself. *Error* is our largest difference from onnxruntime's output, "
-        "over the largest absolute value of that output. The last column has the seconds that compiling took, with an empty cache.",
+        "over the largest absolute value of that output. The last column has the seconds that "
+        "compiling took, with an empty cache.",
         _of_networks(report),
     ]
 

@@ -231,7 +231,8 @@ class _Branches(NamedTuple):
             for value in values[1:]:
                 self.no[here] = here = len(self.modes)
                 added = ("BRANCH_EQ", self.features[node], value, self.yes[node], otherwise, 0)
-                for each, new in zip(self, added, strict=True):
+                lists: tuple[list[Any], ...] = self
+                for each, new in zip(lists, added, strict=True):
                     each.append(new)
 
 

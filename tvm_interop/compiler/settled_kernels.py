@@ -1,4 +1,4 @@
-"""Gives operators to a library without trying TVM's kernels, where a library's kernel always wins.
+"""Gives operators to a library without trying TVM's kernels, where the library wins.
 
 TVM's kernels of these operators are not measured. They are not even compiled if the artifact does
 not hold them either, which saves up to two thirds of the time for compiling kernels.

@@ -53,9 +53,9 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         made, read, *window = self.shapes[1]
         whole_vectors = not (read % MOST_CHANNELS or made % MOST_CHANNELS)
         if self.groups > 1 or min(window) == 1 or not whole_vectors:
-            return self.tvm_may_win
+            return True
         few = read + made <= 2 * MOST_CHANNELS
-        return self.tvm_may_win and few and prod(self.shapes[0][2:]) > _SMALL_IMAGE
+        return few and prod(self.shapes[0][2:]) > _SMALL_IMAGE
 
     @property
     def product_sizes(self) -> tuple[int, int, int]:

@@ -49,10 +49,10 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "old_operators", "sequences", "spectra", "strings", "support_vectors", "trees",
     ),
     "kernels": (
-        "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin", "cuda_kernels", "cuda_schedule",
-        "dot_nest", "exact_floats", "kernel_check", "kernels", "large_expressions", "many_tensors",
-        "numpy_kernel", "pieces", "row_sums", "safe_remainders", "scopes", "transposes",
-        "vector_math",
+        "bfloat16_schedule", "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin",
+        "cuda_kernels", "cuda_schedule", "dot_nest", "exact_floats", "kernel_check", "kernels",
+        "large_expressions", "many_tensors", "numpy_kernel", "pieces", "row_sums",
+        "safe_remainders", "scopes", "transposes", "vector_math",
     ),
     "latency": ("block_latency", "interference", "latency", "learned_latency", "repeats"),
     "lowering": (

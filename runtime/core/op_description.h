@@ -69,7 +69,7 @@ class OpDescription {
   // the layout: a blocked tensor has the same shape as a plain tensor.
   std::vector<std::vector<int64_t>> shapes;
   std::vector<Layout> layouts;
-  // The type to which numbers are rounded before they are multiplied. It is int8 for quantised
+  // The type to which numbers may be rounded before they are multiplied. It is int8 for quantised
   // operators.
   DataType dtype = DataType::kFloat32;
   // The type in which each argument is stored in memory. Empty if all arguments are stored as

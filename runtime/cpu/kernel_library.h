@@ -28,9 +28,14 @@ struct KernelArgument {
   size_t nbytes = 0;
 };
 
-// Returns the address of a float32 argument's first number, as it is now.
+// Returns the address of an argument's first number, as it is now.
+inline char* BytesOf(const KernelArgument& argument) {
+  return static_cast<char*>(*argument.data) + argument.offset;
+}
+
+// The same for an argument of float32.
 inline float* FloatsOf(const KernelArgument& argument) {
-  return reinterpret_cast<float*>(static_cast<char*>(*argument.data) + argument.offset);
+  return reinterpret_cast<float*>(BytesOf(argument));
 }
 
 class LibraryKernel : public Kernel {

@@ -41,4 +41,16 @@ CASES = {
     ),
 }
 
+def narrow(op: LibraryOp) -> LibraryOp:
+    """`op` on images that are stored as bfloat16."""
+    last = len(op.shapes) - 1
+    images = {0, last, last - op.has_sum}
+    return op.with_fields(
+        stored=tuple("bfloat16" if i in images else "float32" for i in range(last + 1))
+    )
+
+
+for each in ("prime", "large", "images", "one block of several", "sigmoid", "clipped"):
+    CASES[f"{each}, of bfloat16"] = narrow(CASES[each])
+
 conforms("winograd_conv2d", CASES, reference)

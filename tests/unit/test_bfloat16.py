@@ -19,7 +19,8 @@ from tests.one_node import computed, one_node
 from tvm_interop import GraphModule, InputError, Session, UnsupportedModelError
 from tvm_interop.cli.app import run_app
 from tvm_interop.frontend import bfloat16_types
-from tvm_interop.lowering.bfloat16_ports import conversion_of, nearest, widened, word_of
+from tvm_interop.kernels.bfloat16_words import nearest, widened, word_of
+from tvm_interop.lowering.bfloat16_ports import conversion_of
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 EPS = 2.0**-7

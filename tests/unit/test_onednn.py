@@ -72,7 +72,7 @@ def run(
     _runtime.run(executor)
     first = out.copy()
     _runtime.run(executor)
-    np.testing.assert_array_equal(out, first)
+    assert out.tobytes() == first.tobytes()
     return out
 
 
@@ -308,6 +308,26 @@ def test_other_operators_take_tensors_of_bfloat16(op: str) -> None:
     typed = described.with_fields(stored=stored)
     got = run(typed, [as_words(data), *others], out_type="bfloat16").astype(np.float32)
     np.testing.assert_allclose(got, exact, rtol=2**-8, atol=1e-6)
+
+
+@needs_onednn
+@pytest.mark.parametrize("stored", ["float32", pytest.param("bfloat16", marks=needs_bf16)])
+@pytest.mark.parametrize("columns", [1, 5, 64, 200])
+def test_nan_and_infinity_make_the_whole_row_of_a_softmax_nan(stored: str, columns: int) -> None:
+    (data,) = random((7, columns))
+    data[1, 0] = np.nan
+    data[2, -1] = np.nan
+    data[3, columns // 2] = np.inf
+    data[4] = -np.inf
+    data[5, 0] = -np.inf
+    wrong = [1, 2, 3, 4, *([5] if columns == 1 else [])]
+    op = plain("softmax", [data.shape, data.shape]).with_fields(stored=(stored, stored))
+    given = data if stored == "float32" else as_words(data)
+    got = run(op, [given], out_type=stored).astype(np.float32)
+    assert np.isnan(got[wrong]).all()
+    right = np.setdiff1d(np.arange(7), wrong)
+    powers = np.exp(data[right] - data[right].max(-1, keepdims=True))
+    np.testing.assert_allclose(got[right], powers / powers.sum(-1, keepdims=True), atol=2**-7)
 
 
 @needs_onednn

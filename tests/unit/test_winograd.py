@@ -18,6 +18,7 @@ from tests.kind_variants import laid_out, plain
 from tests.kind_windows import convolved
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tests.unit.test_kernel_choice import MadeUp, Microseconds
+from tests.unit.test_onednn import needs_bf16
 from tests.unit.test_parts_of_products import program_of, run, run_again
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.compiler.time_budget import TimeBudget
@@ -74,6 +75,16 @@ def test_the_faster_kernel_is_chosen() -> None:
     assert not chosen(program(conv()), taking(50, 100))
 
 
+@needs_bf16
+def test_with_bf16_the_tensors_stay_bfloat16() -> None:
+    stored = ("bfloat16", "float32", "bfloat16")
+    given = program(conv().with_fields(dtype="bfloat16", stored=stored))
+    (op,) = with_winograd(given, lambda p: MadeUp(p, taking(100, 50)), TimeBudget()).operators
+    assert isinstance(op.description, WinogradConv2d)
+    assert (op.description.dtype, op.description.stored) == ("float32", stored)
+    assert not chosen(given, taking(50, 50))
+
+
 def test_more_weights_are_counted() -> None:
     # The transformed weights of 512 x 512 windows take 28 MB more than the plain weights.
     # Reading the 28 MB takes 2.4 ms.
@@ -93,7 +104,7 @@ def test_more_weights_are_counted() -> None:
         conv(8, 8, 6),
         conv().with_fields(groups=2, shapes=((1, 64, 20, 20), *conv().shapes[1:])),
         conv().with_fields(activation="tanh"),
-        conv().with_fields(dtype="bfloat16", stored=("float32",) * 3),
+        conv().with_fields(dtype="float16"),
     ],
 )
 def test_other_convolutions_stay(op: LibraryOp) -> None:

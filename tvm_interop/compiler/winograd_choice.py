@@ -24,7 +24,7 @@ _BYTES_PER_US = 12e3
 """The speed at which memory is assumed to deliver weights to one core: 12 GB/s.
 
 The time to read the additional weights is added to the measured time. Winograd's algorithm reads
-four times as many weights as other kernels. A kernel that is measured alone finds its weights in
+four times as many weights as other kernels, and in float32 even if the others read bfloat16. A kernel that is measured alone finds its weights in
 the caches, but in a network other operators drive them out before the kernel runs again.
 """
 
@@ -54,7 +54,7 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
         stages = [[[i]] for i in operators]
         before_us = before.stages(stages).tolist()
         limits_us = [
-            max(_FASTER * us - _more_weights_us(candidates[i]), 0.0)
+            max(_FASTER * us - _more_weights_us(program.operators[i], candidates[i]), 0.0)
             for i, us in zip(operators, before_us, strict=True)
         ]
         is_slower = after.take_longer(operators, limits_us)
@@ -103,12 +103,14 @@ _FEWEST_FLOPS = 5e5
 microseconds with any kernel."""
 
 
-def _more_weights_us(kind: WinogradConv2d) -> float:
-    """The time to read the additional bytes of the transformed weights, in microseconds.
+def _more_weights_us(op: Operator, kind: WinogradConv2d) -> float:
+    """The time to read the additional bytes of the transformed weights of `op`, in microseconds.
 
     Weights that are transformed for Winograd's algorithm are larger than the original weights.
     """
-    return (kind.packed_nbytes - 4 * prod(kind.shapes[1])) / _BYTES_PER_US
+    assert op.description is not None
+    word = 2 if op.description.dtype == "bfloat16" else 4
+    return (kind.packed_nbytes - word * prod(kind.shapes[1])) / _BYTES_PER_US
 
 
 def _given(program: Program, kinds: dict[int, WinogradConv2d]) -> Program:

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from ..lowering.bfloat16_ports import nearest, widened, word_of
+from ..kernels.bfloat16_words import nearest, widened, word_of
 from .constants import constant_array
 
 _ROUND = "round_to_bfloat16"

@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from .bfloat16_words import widened
 from .expressions import only_block
 from .loops import unravelled
 
@@ -33,10 +34,11 @@ class Contraction:
     in_channels, out_channels: the number of channels in each group.
     padding: the number of padding rows above the image and of padding columns to its left. The
         padding below and to the right follows from `in_size` and `out_size`.
-    data_at: the expression that reads the input at (image, channel, row, column), where row 0 and
-        column 0 are the first row and column that are not padding.
-    weight_at: the expression that reads the weight at (image, output channel, input channel, kernel
-        row, kernel column).
+    data_at: the expression for the input at (image, channel, row, column), where row 0 and column 0
+        are the first row and column that are not padding. The expression has one load. It may
+        convert the loaded number from bfloat16.
+    weight_at: the same for the weight at (image, output channel, input channel, kernel row, kernel
+        column).
     product: a function that multiplies an input and a weight, in the kernel's order of operands.
     """
 
@@ -115,7 +117,7 @@ def find_contraction(func: tirx.PrimFunc) -> tuple[Contraction, Epilogue] | None
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     blocks = [only_block(nest) for nest in nests]
     summed = [i for i, block in enumerate(blocks) if block is not None and block.init is not None]
-    if None in blocks or len(summed) != 1 or summed[0] > 1 or len(blocks) - summed[0] > 2:
+    if None in blocks or len(summed) != 1 or len(blocks) - summed[0] > 2:
         return None
     matcher = _Matcher()
     block: Any = blocks[summed[0]]
@@ -126,11 +128,28 @@ def find_contraction(func: tirx.PrimFunc) -> tuple[Contraction, Epilogue] | None
     if len(terms.summed) == 3:
         op, indices_at = matcher.convolution(terms, before), lambda n, c, y, x: [n, c, y, x]
     else:
-        op, indices_at = matcher.product(terms), matcher.matrix_indices(terms)
-        if before:
-            return None
+        op, indices_at = matcher.product(terms, before), matcher.matrix_indices(terms)
     epilogue = matcher.epilogue(block.body.buffer, after, indices_at)
     return None if op is None or epilogue is None else (op, epilogue)
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """One of two numbers that are multiplied.
+
+    Attributes
+    ----------
+    load: the expression that loads the number.
+    convert: a function that converts the loaded number to the type of the product.
+    """
+
+    load: Any
+    convert: Callable[[tirx.Expr], tirx.Expr] | None = None
+
+    def at(self, indices: list[Any]) -> tirx.Expr:
+        """The number at other indices than those of `load`."""
+        loaded = tirx.BufferLoad(self.load.source, indices)
+        return loaded if self.convert is None else self.convert(loaded)
 
 
 @dataclass(frozen=True)
@@ -141,15 +160,14 @@ class _Terms:
     ----------
     spatial, summed: the variables of the spatial axes and of the axes that are summed over.
     extents: the sizes of all axes, spatial axes first.
-    data, weight: the expressions that load the two factors.
     """
 
     spatial: list[tirx.Var]
     summed: list[tirx.Var]
     extents: list[int]
     dtype: str
-    data: Any
-    weight: Any
+    data: _Factor
+    weight: _Factor
 
 
 class _Matcher:
@@ -171,10 +189,9 @@ class _Matcher:
         is_sum = isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul)
         if dtype not in ("float32", "float64") or not is_sum:
             return None
-        loads = (value.a, value.b.a, value.b.b)
-        if not all(isinstance(load, tvm.ir.TensorLoad) for load in loads):
+        total, data, weight = value.a, _factor(value.b.a), _factor(value.b.b)
+        if not isinstance(total, tvm.ir.TensorLoad) or data is None or weight is None:
             return None
-        total, data, weight = loads
         is_plain = self._same(store.indices, axes[:outer]) and self._same(
             total.indices, axes[:outer]
         )
@@ -184,31 +201,34 @@ class _Matcher:
         return _Terms(axes[:outer], axes[outer:], extents, dtype, data, weight)
 
     def convolution(self, terms: _Terms, before: list[s_tir.SBlock]) -> Contraction | None:
-        if len(terms.spatial) != 4 or len(terms.data.indices) != 4:
+        data, weight = terms.data.load, terms.weight.load
+        if terms.data.convert or terms.weight.convert or len(before) > 1:
+            return None
+        if len(terms.spatial) != 4 or len(data.indices) != 4:
             return None
         (n, f, y, x), (c, ky, kx) = terms.spatial, terms.summed
         batch, all_out, out_h, out_w, in_channels, kh, kw = terms.extents
-        channels = int(terms.data.source.ty.shape[1])
+        channels = int(data.source.ty.shape[1])
         if channels % in_channels or all_out % (channels // in_channels):
             return None
         groups = channels // in_channels
         out_channels = all_out // groups
-        rows = self._stride_and_dilation(terms.data.indices[2], y, ky, kh)
-        columns = self._stride_and_dilation(terms.data.indices[3], x, kx, kw)
+        rows = self._stride_and_dilation(data.indices[2], y, ky, kh)
+        columns = self._stride_and_dilation(data.indices[3], x, kx, kw)
         channel = tirx.floordiv(f, out_channels) * in_channels + c if groups > 1 else c
         self._bind(terms.spatial + terms.summed, terms.extents)
         if rows is None or columns is None:
             return None
-        if not self._same(terms.data.indices[:2], [n, channel]):
+        if not self._same(data.indices[:2], [n, channel]):
             return None
-        if not self._same(terms.weight.indices, [f, c, ky, kx]):
+        if not self._same(weight.indices, [f, c, ky, kx]):
             return None
-        padded: _Padding | None = _no_padding(terms.data.source, terms.dtype)
+        padded: _Padding | None = _no_padding(data.source, terms.dtype)
         if before:
-            padded = self._padding(before[0], terms.data.source)
+            padded = self._padding(before[0], data.source)
         if padded is None:
             return None
-        image, weight = padded.image, terms.weight.source
+        image, kernels = padded.image, weight.source
         return Contraction(
             dtype=terms.dtype,
             batch=batch,
@@ -224,14 +244,16 @@ class _Matcher:
             padding_value=padded.value,
             has_padding=bool(before),
             data_at=lambda n, c, y, x: tirx.BufferLoad(image, [n, c, y, x]),
-            weight_at=lambda n, f, c, y, x: tirx.BufferLoad(weight, [f, c, y, x]),
+            weight_at=lambda n, f, c, y, x: tirx.BufferLoad(kernels, [f, c, y, x]),
             product=lambda a, b: a * b,
         )
 
-    def product(self, terms: _Terms) -> Contraction | None:
+    def product(self, terms: _Terms, before: list[s_tir.SBlock]) -> Contraction | None:
         """The matrix product, or the batch of matrix products, that `terms` describes.
 
-        Return None if `terms` describes another computation than a matrix product.
+        Return None if `terms` describes another computation than a matrix product. `before` has the
+        blocks before the product. They may only convert the factors of a matrix and a vector from
+        bfloat16. The product then converts each number whenever it loads the number.
         """
         if len(terms.summed) != 1 or len(terms.spatial) < 2:
             return None
@@ -239,16 +261,25 @@ class _Matcher:
         (k,) = terms.summed
         *batch_extents, m, n, depth = terms.extents
         left, right = terms.data, terms.weight
-        if not (self._is_matrix(left, batch, [i, k]) and self._is_matrix(right, batch, [k, j])):
+        if not (
+            self._is_matrix(left.load, batch, [i, k]) and self._is_matrix(right.load, batch, [k, j])
+        ):
             return None
+        if before and min(m, n) > 1:
+            return None
+        for block in before:
+            whole = [self._widened(factor, block) for factor in (left, right)]
+            if whole == [None, None]:
+                return None
+            left, right = whole[0] or left, whole[1] or right
 
-        def at(load: Any, image: Any, row: Any, column: Any) -> tirx.Expr:
+        def at(factor: _Factor, image: Any, row: Any, column: Any) -> tirx.Expr:
             where = unravelled(image, batch_extents)
             indices = [
                 next((e for v, e in zip(batch, where, strict=True) if v.same_as(index)), index)
-                for index in load.indices[:-2]
+                for index in factor.load.indices[:-2]
             ]
-            return tirx.BufferLoad(load.source, [*indices, row, column])
+            return factor.at([*indices, row, column])
 
         return Contraction(
             dtype=terms.dtype,
@@ -268,6 +299,22 @@ class _Matcher:
             weight_at=lambda image, f, c, y, x: at(left, image, f, c),
             product=lambda data, weight: weight * data,
         )
+
+    def _widened(self, factor: _Factor, block: s_tir.SBlock) -> _Factor | None:
+        """`factor`, read from the tensor that `block` converts; None if `block` does not make it.
+
+        `block` must convert each number of the tensor from bfloat16, and do nothing else.
+        """
+        store = block.body
+        if not isinstance(store, tirx.BufferStore) or block.init is not None or factor.convert:
+            return None
+        inner, axes = _factor(store.value), [var.var for var in block.iter_vars]
+        if inner is None or inner.convert is None or not store.buffer.same_as(factor.load.source):
+            return None
+        self._bind(axes, [int(var.dom.extent) for var in block.iter_vars])
+        if not (self._same(store.indices, axes) and self._same(inner.load.indices, axes)):
+            return None
+        return _Factor(tirx.BufferLoad(inner.load.source, factor.load.indices), inner.convert)
 
     def matrix_indices(self, terms: _Terms) -> Callable[[Any, Any, Any, Any], list[Any]]:
         batch = terms.extents[: len(terms.spatial) - 2]
@@ -375,6 +422,17 @@ class _Padding:
 
 def _no_padding(image: Any, dtype: str) -> _Padding:
     return _Padding(image, (0, 0), tirx.const(0, dtype))
+
+
+def _factor(value: Any) -> _Factor | None:
+    """The factor of a product that `value` is; None if it is more than a load and a conversion."""
+    if isinstance(value, tvm.ir.TensorLoad):
+        return _Factor(value)
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(value, (tvm.ir.TensorLoad, loads.append))
+    if len(loads) != 1 or not tvm_ffi.structural_equal(value, widened(loads[0])):
+        return None
+    return _Factor(loads[0], widened)
 
 
 def _is_zero(init: Any) -> bool:

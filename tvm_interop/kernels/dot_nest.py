@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from . import loops
@@ -72,8 +73,14 @@ def _is_in_row(op: Contraction) -> bool:
     return all(isinstance(each, tirx.IntImm) and int(each) == 1 for each in steps)
 
 
-def _offset(load: Any) -> Any:
-    """The number of elements between the beginning of a buffer and the element that is loaded."""
+def _offset(value: Any) -> Any:
+    """The number of elements between the beginning of a buffer and the element that is loaded.
+
+    `value` has one load, and may convert the loaded number.
+    """
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(value, (tvm.ir.TensorLoad, loads.append))
+    (load,) = loads
     offset: Any = loops.index(0)
     for index, size in zip(load.indices, load.source.ty.shape, strict=True):
         offset = offset * size + index

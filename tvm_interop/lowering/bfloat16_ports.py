@@ -12,38 +12,13 @@ from typing import Any, NamedTuple
 import tvm_ffi
 from tvm import ir, tirx
 
+from ..kernels.bfloat16_words import nearest, widened, word_of
+
 BFLOAT16_INPUTS = "tvm_interop.bfloat16_inputs"
 """Attribute of `main`: the names of its parameters of uint16 that hold numbers of bfloat16."""
 
 BFLOAT16_OUTPUTS = "tvm_interop.bfloat16_outputs"
 """Attribute of `main`: the names of its outputs of uint16 that hold numbers of bfloat16."""
-
-
-def widened(word: Any) -> Any:
-    """The float32 number whose upper 16 bits are the bfloat16 number `word`."""
-    return tirx.reinterpret("float32", word.astype("uint32") << tirx.const(16, "uint32"))
-
-
-def nearest(x: Any) -> Any:
-    """The bits of the float32 number that is the bfloat16 number nearest to `x`, as a uint32.
-
-    Ties go to even. A NaN becomes the quiet NaN of its sign, as in ONNX's reference.
-    """
-    bits = tirx.reinterpret("uint32", x)
-    one, sixteen = tirx.const(1, "uint32"), tirx.const(16, "uint32")
-    is_odd = (bits >> sixteen) & one
-    rounded = (bits + tirx.const(0x7FFF, "uint32") + is_odd) & tirx.const(0xFFFF0000, "uint32")
-    quiet = (bits & tirx.const(0x80000000, "uint32")) | tirx.const(0x7FC00000, "uint32")
-    magnitude = bits & tirx.const(0x7FFFFFFF, "uint32")
-    # This is `magnitude > 0x7F800000` in the form in which TVM keeps it. `conversion_of` recognises
-    # a conversion only in this form.
-    is_nan = tirx.LT(tirx.const(0x7F800000, "uint32"), magnitude)
-    return tirx.Select(is_nan, quiet, rounded)
-
-
-def word_of(rounded_bits: Any) -> Any:
-    """The 16 bits of the bfloat16 number whose bits as a float32 number are `rounded_bits`."""
-    return (rounded_bits >> tirx.const(16, "uint32")).astype("uint16")
 
 
 class Conversion(NamedTuple):

@@ -17,8 +17,8 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.ir.transform import PassContext, module_pass
 
+from ..kernels.bfloat16_words import widened
 from ..program.library_op import LibraryOp
-from .bfloat16_ports import widened
 from .fuse_and_name import LIBRARY_OPS
 from .names import bindings_of
 from .static_shape import static_shape

@@ -245,7 +245,7 @@ class DescribedOp(LibraryOp, msgspec.Struct, frozen=True, kw_only=True, forbid_u
     shapes: shapes of the arguments in order, the output last. An argument has the shape of a plain
         tensor, whatever its layout is.
     layouts: layout of each argument in memory.
-    dtype: the type to which factors of products are rounded. (Products of float16 and bfloat16 are
+    dtype: the type to which factors of products may be rounded. (Products of float16 and bfloat16 are
         added up in float32.) An operator without products computes in this type. For a quantised
         operator it is int8.
     stored: type in memory of each argument's numbers; empty if all of them are `dtype`.

@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
+
 // Vectors of AVX2 and FMA, for files that are compiled for CPUs with AVX2 and FMA. See
 // `vector_math.h`.
 
@@ -16,6 +18,20 @@ struct Vector256 {
 
   static Type Load(const float* at) { return _mm256_loadu_ps(at); }
   static void Store(float* at, Type v) { _mm256_storeu_ps(at, v); }
+  static Type LoadWide(const uint16_t* at) {
+    const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16));
+  }
+  static void StoreNarrow(uint16_t* at, Type v) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), is_nan);
+    const __m128i low = _mm256_castsi256_si128(words), high = _mm256_extracti128_si256(words, 1);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm_packus_epi32(low, high));
+  }
   static Type All(float x) { return _mm256_set1_ps(x); }
   static Type Add(Type a, Type b) { return _mm256_add_ps(a, b); }
   static Type Sub(Type a, Type b) { return _mm256_sub_ps(a, b); }

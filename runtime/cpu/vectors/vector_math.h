@@ -10,7 +10,8 @@
 // on other CPUs. The files include no other headers with inline functions, for the same reason.
 //
 // `Vector` has a type `Type` of `kLanes` numbers, the number `kRows` of rows of a matrix product
-// that fit into the registers, and the functions `Load`, `Store`, `All`, `Add`, `Sub`, `Mul`,
+// that fit into the registers, and the functions `Load`, `Store`, `LoadWide` (which converts from
+// bfloat16), `StoreNarrow` (which rounds to bfloat16, ties to even), `All`, `Add`, `Sub`, `Mul`,
 // `Div`, `Fma` (a * b + c), `NegFma` (c - a * b), `Max`, `Min` (which return their second argument
 // if one of the two is NaN), `ZeroBelow` (0 where `x` is less than `limit`, else `value`), `Power`
 // (2 to the power of an integer) and `Round`.

@@ -110,9 +110,9 @@ class Conv : public LibraryKernel {
   void Run() override {
     if (!args_[1].is_constant) Repack();
     const size_t last = args_.size() - 1;
-    conv_.source.data = FloatsOf(args_[0]) + first_row_;
-    if (ending_.has_sum) conv_.addend.data = FloatsOf(args_[last - 1]);
-    conv_.result.data = FloatsOf(args_[last]);
+    conv_.source.data = BytesOf(args_[0]) + first_row_ * (conv_.source.is_narrow ? 2 : 4);
+    if (ending_.has_sum) conv_.addend.data = BytesOf(args_[last - 1]);
+    conv_.result.data = BytesOf(args_[last]);
     if (ending_.has_bias) conv_.bias = FloatsOf(args_[2]);
     conv_.weights = weights_.data();
     const int64_t blocks = (conv_.tiles() + tiles_at_once_ - 1) / tiles_at_once_;
@@ -142,6 +142,7 @@ class Conv : public LibraryKernel {
   static Image ImageOf(const OpDescription& op, size_t argument) {
     const std::vector<int64_t>& shape = op.shapes[argument];
     Image image;
+    image.is_narrow = op.stored_type(argument) == DataType::kBfloat16;
     image.channels = shape[1];
     image.height = shape[2];
     image.width = shape[3];
@@ -186,10 +187,26 @@ class Conv : public LibraryKernel {
   PackedWeight<Form> weights_;
 };
 
+// Returns why the kernels cannot read or write the tensors of `op`, or an empty string.
+std::string WhyNotStored(const OpDescription& op) {
+  if (op.dtype != DataType::kFloat32) return "does not multiply numbers of float32";
+  const size_t last = op.shapes.size() - 1;
+  for (size_t i = 0; i <= last; ++i) {
+    const bool is_image = i == 0 || i == last || (op.ends().has_sum && i == last - 1);
+    const DataType type = op.stored_type(i);
+    if (type != DataType::kFloat32 && !(is_image && type == DataType::kBfloat16)) {
+      return is_image ? "has an image that is not of float32 or bfloat16"
+                      : "has a weight or bias that is not of float32";
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string WhyNot(const OpDescription& op) {
-  if (!op.is_float32()) return "is not of float32";
+  const std::string wrong_type = WhyNotStored(op);
+  if (!wrong_type.empty()) return wrong_type;
   const std::string wrong_end = WhyNotLast(op.ends().activation);
   if (!wrong_end.empty()) return wrong_end;
   if (op.layouts[1] != Layout::kPlain) return "has a weight that is not plain";

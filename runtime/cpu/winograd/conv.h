@@ -23,6 +23,8 @@ std::string WhyNot(const OpDescription& op);
 // are in `kernels.h`. With these points, the error of float32 is a few times the error of direct
 // sums (docs/numbers.rst).
 //
+// Images may be stored as bfloat16.
+//
 // The bits of a result depend neither on the number of threads nor on the layouts.
 std::unique_ptr<LibraryKernel> MakeConv(const WinogradConv2d& op, int threads,
                                         const std::vector<KernelArgument>& args);

@@ -17,7 +17,8 @@ constexpr int kProducts = kDataTile * kDataTile;
 
 // An image in memory, N,C,H,W. `data` points to the first number of the image's first row.
 struct Image {
-  float* data = nullptr;
+  void* data = nullptr;
+  bool is_narrow = false;  // Whether the numbers are bfloat16. If not, they are float32.
   int64_t channels = 0;
   int64_t height = 0;
   int64_t width = 0;

@@ -40,9 +40,76 @@ struct Computes {
             x / dx * dx * kTile + x % dx};
   }
 
-  static float* BlockOf(const Image& image, int64_t index, int64_t channel) {
-    return image.data + index * image.batch + channel / image.block * image.plane +
-           channel % image.block;
+  // The position of a channel's first number, counted in numbers from the image's first.
+  static int64_t OffsetOf(const Image& image, int64_t index, int64_t channel) {
+    return index * image.batch + channel / image.block * image.plane + channel % image.block;
+  }
+
+  // Loads the vector that begins at the position `at` of an image.
+  static V LoadAt(const Image& image, int64_t at) {
+    if (image.is_narrow) return Vector::LoadWide(static_cast<const uint16_t*>(image.data) + at);
+    return Vector::Load(static_cast<const float*>(image.data) + at);
+  }
+
+  static void StoreAt(const Image& image, int64_t at, V numbers) {
+    if (image.is_narrow) {
+      Vector::StoreNarrow(static_cast<uint16_t*>(image.data) + at, numbers);
+    } else {
+      Vector::Store(static_cast<float*>(image.data) + at, numbers);
+    }
+  }
+
+  // Loads the vector of `there` channels of a plain image. Zeros fill up the vector.
+  static V Gather(const Image& image, int64_t at, int64_t there) {
+    if (image.is_narrow) {
+      alignas(64) uint16_t words[kLanes];
+      Collect(static_cast<const uint16_t*>(image.data) + at, image.plane, there, words);
+      return Vector::LoadWide(words);
+    }
+    alignas(64) float numbers[kLanes];
+    Collect(static_cast<const float*>(image.data) + at, image.plane, there, numbers);
+    return Vector::Load(numbers);
+  }
+
+  template <typename Number>
+  static void Collect(const Number* from, int64_t step, int64_t there, Number* to) {
+    for (int64_t c = 0; c < kLanes; ++c) to[c] = c < there ? from[c * step] : 0;
+  }
+
+  // Stores the first `there` numbers of a vector to the channels of an image. If the image is
+  // blocked, zeros fill up the block.
+  static void Scatter(const Image& image, int64_t at, int64_t there, V vector) {
+    if (image.is_narrow) {
+      alignas(64) uint16_t words[kLanes];
+      Vector::StoreNarrow(words, vector);
+      Distribute(words, there, image, static_cast<uint16_t*>(image.data) + at);
+    } else {
+      alignas(64) float numbers[kLanes];
+      Vector::Store(numbers, vector);
+      Distribute(numbers, there, image, static_cast<float*>(image.data) + at);
+    }
+  }
+
+  template <typename Number>
+  static void Distribute(const Number* from, int64_t there, const Image& image, Number* to) {
+    if (image.block > 1) {
+      for (int64_t c = 0; c < kLanes; ++c) to[c] = c < there ? from[c] : 0;
+    } else {
+      for (int64_t c = 0; c < Smaller(kLanes, there); ++c) to[c * image.plane] = from[c];
+    }
+  }
+
+  // Loads the numbers of a pixel's channels; zeros for channels that the image does not have.
+  static V LoadPixel(const Image& image, int64_t at, int64_t there) {
+    return image.block > 1 ? LoadAt(image, at) : Gather(image, at, there);
+  }
+
+  static void StorePixel(const Image& image, int64_t at, int64_t there, V numbers) {
+    if (image.block > 1 && there >= kLanes) {
+      StoreAt(image, at, numbers);
+    } else {
+      Scatter(image, at, there, numbers);
+    }
   }
 
   // Multiplies the matrix B^T of Winograd's algorithm by the six vectors at `in`, which lie `step`
@@ -82,7 +149,7 @@ struct Computes {
   // Copies the data of a tile, with zeros for pixels outside of the image, to `tile`.
   static void CopyTile(const Convolution& conv, const Place& place, int64_t channel, float* tile) {
     const Image& source = conv.source;
-    const float* from = BlockOf(source, place.image, channel);
+    const int64_t from = OffsetOf(source, place.image, channel);
     const int64_t there = Smaller(source.channels - channel, kLanes);
     for (int i = 0; i < kProducts; ++i) {
       float* to = tile + i * kLanes;
@@ -90,11 +157,8 @@ struct Computes {
       const int64_t x = place.x - conv.left + i % kDataTile * conv.dilation_x;
       if (y < 0 || y >= source.height || x < 0 || x >= source.width) {
         Vector::Store(to, Vector::All(0));
-      } else if (source.block > 1) {
-        Vector::Store(to, Vector::Load(from + (y * source.width + x) * source.block));
       } else {
-        const float* pixel = from + y * source.width + x;
-        for (int64_t c = 0; c < kLanes; ++c) to[c] = c < there ? pixel[c * source.plane] : 0;
+        Vector::Store(to, LoadPixel(source, from + (y * source.width + x) * source.block, there));
       }
     }
   }
@@ -111,8 +175,10 @@ struct Computes {
     const int64_t last_x = x + (kDataTile - 1) * conv.dilation_x;
     const float* from = copy;
     int64_t row = kDataTile * kLanes, column = kLanes;
-    if (source.block > 1 && y >= 0 && x >= 0 && last_y < source.height && last_x < source.width) {
-      from = BlockOf(source, place.image, channel) + (y * source.width + x) * source.block;
+    const bool is_inside = y >= 0 && x >= 0 && last_y < source.height && last_x < source.width;
+    if (source.block > 1 && is_inside && !source.is_narrow) {
+      from = static_cast<const float*>(source.data) + OffsetOf(source, place.image, channel) +
+             (y * source.width + x) * source.block;
       row = conv.dilation_y * source.width * source.block;
       column = conv.dilation_x * source.block;
     } else {
@@ -131,25 +197,6 @@ struct Computes {
     }
   }
 
-  // Loads the numbers of a pixel's channels; zeros for channels that the image does not have.
-  static V LoadPixel(const Image& image, const float* at, int64_t there) {
-    if (image.block > 1) return Vector::Load(at);
-    alignas(64) float numbers[kLanes];
-    for (int64_t c = 0; c < kLanes; ++c) numbers[c] = c < there ? at[c * image.plane] : 0;
-    return Vector::Load(numbers);
-  }
-
-  static void StorePixel(const Image& image, float* at, int64_t there, V numbers) {
-    if (image.block > 1 && there >= kLanes) return Vector::Store(at, numbers);
-    alignas(64) float stored[kLanes];
-    Vector::Store(stored, numbers);
-    if (image.block > 1) {  // Zeros fill up the last block.
-      for (int64_t c = 0; c < kLanes; ++c) at[c] = c < there ? stored[c] : 0;
-    } else {
-      for (int64_t c = 0; c < Smaller(kLanes, there); ++c) at[c * image.plane] = stored[c];
-    }
-  }
-
   // Computes a tile of the result from its products, which lie `step` numbers apart.
   static void FinishTile(const Convolution& conv, const Place& place, int64_t channel,
                          const float* from, int64_t step) {
@@ -163,8 +210,8 @@ struct Computes {
       for (int i = 0; i < kTile; ++i) rows[i][j] = made[i];
     }
     const int64_t there = result.channels - channel;
-    float* to = BlockOf(result, place.image, channel);
-    const float* added = addend.data != nullptr ? BlockOf(addend, place.image, channel) : nullptr;
+    const int64_t to = OffsetOf(result, place.image, channel);
+    const int64_t added = OffsetOf(addend, place.image, channel);
     alignas(64) float biases[kLanes];
     for (int64_t c = 0; c < kLanes; ++c) {
       biases[c] = conv.bias != nullptr && c < there ? conv.bias[channel + c] : 0;
@@ -179,7 +226,7 @@ struct Computes {
         if (x >= result.width) break;
         const int64_t pixel = y * result.width + x;
         V sum = Vector::Add(made[j], bias);
-        if (added != nullptr) {
+        if (addend.data != nullptr) {
           sum = Vector::Add(sum, LoadPixel(addend, added + pixel * addend.block, there));
         }
         const V ended = VectorLast<Vector>(conv.last, conv.clip_low, conv.clip_high, sum);

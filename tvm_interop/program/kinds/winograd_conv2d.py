@@ -14,7 +14,8 @@ class WinogradConv2d(Conv2d, frozen=True, kw_only=True):
 
     The algorithm computes a quarter of the products that a direct convolution computes (Lavin and
     Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016, section 4.1). Its results
-    are rounded differently (`docs/numbers.rst`).
+    are rounded differently (`docs/numbers.rst`). The tensors may
+    be stored as bfloat16, but the algorithm multiplies numbers of float32.
     """
 
     @property
@@ -25,9 +26,16 @@ class WinogradConv2d(Conv2d, frozen=True, kw_only=True):
 
 
 def as_winograd(op: LibraryOp) -> WinogradConv2d | None:
-    """`op` as a convolution by Winograd's algorithm; None if the algorithm cannot compute `op`."""
+    """`op` as a convolution by Winograd's algorithm; None if the algorithm cannot compute `op`.
+
+    The result multiplies numbers of float32, even if `op` rounds them to bfloat16. Its tensors are
+    stored as those of `op`.
+    """
     if not isinstance(op, Conv2d) or isinstance(op, WinogradConv2d):
         return None
     if (op.window.size, op.window.strides, op.groups) != ((3, 3), (1, 1), 1):
         return None
-    return WinogradConv2d(**msgspec.structs.asdict(op))
+    fields = msgspec.structs.asdict(op)
+    if op.dtype == "bfloat16":
+        fields |= {"dtype": "float32", "stored": op.stored_types}
+    return WinogradConv2d(**fields)

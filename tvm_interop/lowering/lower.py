@@ -12,6 +12,7 @@ from ..errors import UnsupportedModelError, first_line
 from ..machine.cpu_features import runs_own_kernels
 from .activations_before_views import ActivationsBeforeViews
 from .common_subexpressions import CommonSubexpressions
+from .convs_before_resizes import ConvsBeforeResizes
 from .cut_convs import CutConvs
 from .fold_affine import FoldAffine
 from .fold_arrays import FoldArrays
@@ -144,6 +145,7 @@ def _lowering(
             FoldAffine(),
             passes.DeadCodeElimination(),
             SummedConvs(),
+            ConvsBeforeResizes(),
             RowsAsImages(),
             VolumesAsImages(),
             WideSums(),

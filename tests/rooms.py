@@ -59,7 +59,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "activations_before_views",
         "activations", "attention", "causal_convolutions", "common_subexpressions",
         "constant_kernels",
-        "cut_convs",
+        "convs_before_resizes", "cut_convs",
         "extract", "float16", "fold_arrays",
         "independent_rows", "legalize_once", "library_calls",
         "lift_workspaces", "lower", "lrn_pattern", "masked_attacks", "masked_positions",

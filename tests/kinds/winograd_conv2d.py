@@ -41,6 +41,7 @@ CASES = {
     ),
 }
 
+
 def narrow(op: LibraryOp) -> LibraryOp:
     """`op` on images that are stored as bfloat16."""
     last = len(op.shapes) - 1

@@ -57,7 +57,9 @@ def numbers(array: np.ndarray) -> np.ndarray:
     return (array.view(ml_dtypes.bfloat16) if array.dtype == WORD else array).astype(np.float64)
 
 
-@pytest.mark.parametrize("types", [(WORD, WORD, WORD), (NUMBER, WORD, WORD), (WORD, NUMBER, NUMBER)])
+@pytest.mark.parametrize(
+    "types", [(WORD, WORD, WORD), (NUMBER, WORD, WORD), (WORD, NUMBER, NUMBER)]
+)
 @pytest.mark.parametrize(
     ("left", "right"),
     [

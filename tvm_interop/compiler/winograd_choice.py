@@ -24,8 +24,9 @@ _BYTES_PER_US = 12e3
 """The speed at which memory is assumed to deliver weights to one core: 12 GB/s.
 
 The time to read the additional weights is added to the measured time. Winograd's algorithm reads
-four times as many weights as other kernels, and in float32 even if the others read bfloat16. A kernel that is measured alone finds its weights in
-the caches, but in a network other operators drive them out before the kernel runs again.
+four times as many weights as other kernels, and in float32 even if the others read bfloat16. A
+kernel that is measured alone finds its weights in the caches, but in a network other operators
+drive them out before the kernel runs again.
 """
 
 

@@ -12,7 +12,7 @@ from ..errors import UnsupportedModelError, first_line
 from ..machine.cpu_features import runs_own_kernels
 from .activations_before_views import ActivationsBeforeViews
 from .common_subexpressions import CommonSubexpressions
-from .convs_before_resizes import ConvsBeforeResizes
+from .convs_of_small_images import ConvsOfSmallImages
 from .cut_convs import CutConvs
 from .fold_affine import FoldAffine
 from .fold_arrays import FoldArrays
@@ -28,6 +28,7 @@ from .quantised import QuantisedProducts
 from .reshapes import ReshapesOfMain
 from .row_products import RowProducts
 from .rows_as_images import RowsAsImages
+from .selected_rows import SelectedRows
 from .splits_as_parts import SplitsAsParts
 from .summed_convs import SummedConvs
 from .taps_as_channels import TapsAsChannels
@@ -145,7 +146,7 @@ def _lowering(
             FoldAffine(),
             passes.DeadCodeElimination(),
             SummedConvs(),
-            ConvsBeforeResizes(),
+            ConvsOfSmallImages(),
             RowsAsImages(),
             VolumesAsImages(),
             WideSums(),
@@ -153,6 +154,8 @@ def _lowering(
             passes.DeadCodeElimination(),
             FoldArrays(),
             FoldCalls(),
+            passes.DeadCodeElimination(),
+            SelectedRows(),
             RowProducts(),
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),

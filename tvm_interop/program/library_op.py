@@ -245,9 +245,9 @@ class DescribedOp(LibraryOp, msgspec.Struct, frozen=True, kw_only=True, forbid_u
     shapes: shapes of the arguments in order, the output last. An argument has the shape of a plain
         tensor, whatever its layout is.
     layouts: layout of each argument in memory.
-    dtype: the type to which factors of products may be rounded. (Products of float16 and bfloat16 are
-        added up in float32.) An operator without products computes in this type. For a quantised
-        operator it is int8.
+    dtype: the type to which factors of products may be rounded. (Products of float16 and bfloat16
+        are added up in float32.) An operator without products computes in this type. For a
+        quantised operator it is int8.
     stored: type in memory of each argument's numbers; empty if all of them are `dtype`.
     cut: four numbers for an argument that is cut out of a larger tensor: the index of the argument,
         the axis along which it is cut, the beginning of the argument on this axis, and the size of

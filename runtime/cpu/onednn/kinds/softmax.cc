@@ -53,8 +53,8 @@ void SpreadNan(typename Type::Bits* data, int64_t rows, int64_t columns) {
 // quotient of a number and the sum. oneDNN returns NaN only for this number, and 0 for the others.
 class SoftmaxKernel : public LibraryKernel {
  public:
-  SoftmaxKernel(std::unique_ptr<LibraryKernel> kernel, const KernelArgument& result,
-                bool is_narrow, int64_t rows, int64_t columns)
+  SoftmaxKernel(std::unique_ptr<LibraryKernel> kernel, const KernelArgument& result, bool is_narrow,
+                int64_t rows, int64_t columns)
       : kernel_(std::move(kernel)),
         result_(result),
         is_narrow_(is_narrow),

@@ -1,4 +1,4 @@
-"""Tests that 1x1 convolutions are computed before images are enlarged."""
+"""Tests that 1x1 convolutions are computed before images are enlarged, and after poolings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tests.one_node import computed
 from tvm_interop.frontend import load_model
-from tvm_interop.lowering.convs_before_resizes import ConvsBeforeResizes
+from tvm_interop.lowering.convs_of_small_images import ConvsOfSmallImages
 from tvm_interop.lowering.fold_affine import FoldAffine
 from tvm_interop.lowering.names import bindings_of
 
@@ -25,7 +25,7 @@ def calls(model: onnx.ModelProto) -> list[tuple[str, tuple[int, ...]]]:
     """The convolutions and resizes that remain, with the shapes of their results."""
     mod = load_model(model)
     clean = relax.transform.DeadCodeElimination()
-    for each in (FoldAffine(), clean, ConvsBeforeResizes(), clean):
+    for each in (FoldAffine(), clean, ConvsOfSmallImages(), clean):
         mod = each(mod)
     names = {tvm.ir.Op.get("relax.nn.conv2d"): "conv", tvm.ir.Op.get("relax.image.resize2d"): "up"}
     found = []
@@ -83,11 +83,24 @@ def alone() -> onnx.ModelProto:
     return net.model(net.op("Conv", [up, net.weight(5, 16, 1, 1), net.weight(5)], "y"))
 
 
+def transition(bias: bool = True, **attrs: object) -> onnx.ModelProto:
+    """A transition of DenseNet: a norm, a ReLU, a convolution and a pooling."""
+    net = nets.Net()
+    x = net.op("Relu", [net.input("x", [2, 24, 9, 12])], "r")
+    weights = [net.weight(16, 24, 1, 1), *([net.weight(16)] if bias else [])]
+    conv = net.op("Conv", [x, *weights], "conv")
+    attrs = {"kernel_shape": [2, 2], "strides": [2, 2], **attrs}
+    return net.model(net.op("Relu", [net.op("AveragePool", [conv], "pool", **attrs)], "y"))
+
+
 CHANGED: dict[str, tuple[Make, list[tuple[int, ...]]]] = {
     "decoder": (decoder, [(2, 20, n, n) for n in (2, 4, 8, 16)]),
     "nearest": (neck("nearest", "asymmetric"), [(1, 16, 5, 7), (1, 16, 10, 14)]),
     "linear": (neck("linear", "pytorch_half_pixel"), [(1, 16, 5, 7), (1, 16, 10, 14)]),
     "cubic": (neck("cubic", "half_pixel"), [(1, 16, 5, 7), (1, 16, 10, 14)]),
+    "transition": (transition, [(2, 16, 4, 6)]),
+    "transition without a bias": (lambda: transition(bias=False), [(2, 16, 4, 6)]),
+    "overlapping windows": (lambda: transition(kernel_shape=[3, 2]), [(2, 16, 4, 6)]),
     "alone": (alone, [(2, 5, 4, 6)]),
 }
 
@@ -95,7 +108,9 @@ CHANGED: dict[str, tuple[Make, list[tuple[int, ...]]]] = {
 def assert_right(model: onnx.ModelProto) -> None:
     rng = np.random.default_rng(0)
     inputs = {
-        value.name: rng.standard_normal(tuple(d.dim_value for d in value.type.tensor_type.shape.dim))
+        value.name: rng.standard_normal(
+            tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
+        )
         for value in model.graph.input
     }
     given = {name: array.astype(np.float32) for name, array in inputs.items()}
@@ -150,4 +165,19 @@ def kept(what: str) -> onnx.ModelProto:
 def test_other_convolutions_stay(what: str) -> None:
     model = kept(what)
     assert [kind for kind, _ in calls(model)] == ["up", "conv"]
+    assert_right(model)
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"pads": [1, 1, 1, 1], "kernel_shape": [3, 3]},
+        {"pads": [1, 1, 1, 1], "kernel_shape": [3, 3], "count_include_pad": 1},
+        {"ceil_mode": 1},
+        {"strides": [1, 1], "kernel_shape": [1, 1]},
+    ],
+)
+def test_poolings_of_uneven_windows_stay(attrs: dict[str, object]) -> None:
+    model = transition(**attrs)
+    assert [shape for kind, shape in calls(model) if kind == "conv"] == [(2, 16, 9, 12)]
     assert_right(model)

@@ -102,7 +102,9 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
         imported.check_sizes(chosen)
         return RowSizes(name, tuple(sizes), _row_masks(masks)), False
     imported.check_sizes(chosen)
-    is_batch = all(rows == (0, 1) for rows in (*ins.values(), *outs.values()))
+    first = next(iter(programs.values()))
+    ports = [first.values[v].name for v in (*first.inputs, *first.outputs)]
+    is_batch = all({**ins, **outs}.get(name) == (0, 1) for name in ports)
     special = imported.why_not_joined(shapes) if is_batch else None
     if special is not None:
         _LOG.warning(

@@ -31,7 +31,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "gpu_prices", "inter_op_schedule", "ios_merge", "joined_names", "kept",
         "kernel_choice", "kernel_tuning",
         "merge_check", "merge_cuda", "new_processes", "pair_attacks", "pair_proofs", "pair_ranges",
-        "precision", "program_check", "row_kernels", "row_ranges", "sequence_first",
+        "precision", "program_check", "range_limits", "row_kernels", "row_ranges", "sequence_first",
         "sequence_ranges", "settled_kernels", "several_shapes", "size_values",
         "sizes_inside",
         "time_budget", "time_budget_options", "torch_ranges", "two_labels", "winograd",

@@ -171,6 +171,7 @@ def compile(
             input_shapes = exact
         else:
             rows = row_range(model, ranges, MOST_SIZES if most_sizes is None else most_sizes)
+            check_inputs_fit(rows.shapes(rows.combinations[-1]))
             row_sizes, is_batch = check_rows(model, rows)
             input_shapes = list(map(rows.shapes, rows.combinations))
             batch_sizes = row_sizes.sizes if is_batch else None

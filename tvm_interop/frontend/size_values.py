@@ -118,7 +118,8 @@ class _Follower:
     uses: the values that nodes use together with data, each with the name of the first such node.
     fixed: the values whose numbers must be the same for all sizes, each with the name of a node.
         The node computes further numbers from the value, and these numbers are not followed.
-    most: the constants, and all computed values, for the largest sizes.
+    most: the constants, and all computed values, for the largest sizes. After `found`, a large
+        value that is not a constant has the right shape only.
     """
 
     def __init__(self, model: onnx.ModelProto, sizes: Sequence[Sizes], seen: Seen) -> None:
@@ -139,6 +140,10 @@ class _Follower:
         self._first: dict[str, onnx.NodeProto] = {}
 
     def found(self) -> _Numbers:
+        # From here on, only the sizes of large tensors that are not constants are needed.
+        for name in self.most.keys() - self._constants:
+            if self.most[name].size > _SMALL:
+                self.most[name] = np.broadcast_to(self.most[name].flat[0], self.most[name].shape)
         return _Numbers(self, self._sizes, self._seen)
 
     def take(self, graph: onnx.GraphProto) -> None:
@@ -366,7 +371,10 @@ class _Numbers:
         *,
         with_large: bool,
     ) -> _Values:
-        """Return all values that can be computed for the sizes `sizes`."""
+        """Return the values that nodes use, if they can be computed for the sizes `sizes`.
+
+        All other values, which may be large, are not kept.
+        """
         own: _Values = {}
         for name, node in self._sources.items():
             growth = self._shapes.get(node.input[0])
@@ -387,7 +395,8 @@ class _Numbers:
                 raise UnevenSizesError(
                     f"node `{node_name(node)}` cannot be computed for the sizes {sizes}: {error}"
                 ) from error
-        return own
+        wanted = self._uses.keys() | self._fixed.keys()
+        return {name: own[name] for name in wanted & own.keys()}
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Return the shape of a value, followed by 0 or 1.

@@ -18,6 +18,7 @@ from tvm import relax, te, tirx
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .activations import ACTIVATIONS
+from .assigned_boxes import import_scatter_elements, import_scatter_nd
 from .bfloat16 import is_rounded, rounded
 from .blocks import import_dequantize, import_quantize
 from .classical import CLASSICAL
@@ -397,6 +398,8 @@ _CONVERTERS: dict[str, Converter] = {
     "ReverseSequence": import_reverse_sequence,
     "RoiAlign": import_roi_align,
     "STFT": import_stft,
+    "ScatterElements": import_scatter_elements,
+    "ScatterND": import_scatter_nd,
     "SequenceAt": import_sequence_at,
     "SequenceInsert": import_sequence_insert,
     "Sign": _sign,

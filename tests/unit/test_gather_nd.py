@@ -151,3 +151,54 @@ def test_other_numbers_than_those_of_the_rows_are_looked_up(first: list[int]) ->
     np.testing.assert_array_equal(computed(model, feed)[0], theirs(model, feed)[0])
     has_batches = "batch_dims=1" in str(load_model(model))
     assert has_batches == (first == [0, 1, 2])
+
+
+def _flattened(best: str, step: int = 4) -> onnx.ModelProto:
+    """`x[rows, best]` as PyTorch's older exporter writes it: a `Gather` from the flattened rows."""
+    net = Net()
+    net.input("x", ["batch", 4, 5])
+    net.input("scores", ["batch", 4, 1])
+    zero, one = (net.constant(np.array(number)) for number in (0, 1))
+    count = net.op("Gather", [net.op("Shape", ["x"], "s"), zero], "n")
+    begins = net.op("Mul", [net.op("Range", [zero, count, one], "rows"),
+                    net.constant(np.array(step))], "begins")  # fmt: skip
+    if best == "ArgMax":
+        found = net.op("ArgMax", ["scores"], "wide", axis=1, keepdims=0)
+    else:
+        total = net.op("ReduceSum", ["scores", net.constant(np.array([1]))], "sum", keepdims=0)
+        found = net.op("Cast", [total], "wide", to=TensorProto.INT64)
+    found = net.op("Squeeze", [found, net.constant(np.array([1]))], "best")
+    flat = net.op("Reshape", ["x", net.constant(np.array([-1, 5]))], "flat")
+    net.op("Gather", [flat, net.op("Add", [found, begins], "at")], "y")
+    return net.model("y", check=False)
+
+
+def _scores(rows: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(rows)
+    return {
+        "x": rng.standard_normal((rows, 4, 5)).astype(np.float32),
+        "scores": rng.random((rows, 4, 1)).astype(np.float32) / 4,
+    }
+
+
+def test_the_best_elements_of_flattened_rows_leave_them_independent() -> None:
+    model = _flattened("ArgMax")
+    artifact = tvm_interop.compile(
+        model, shapes={"batch": (1, 9)}, most_sizes=3, scheduler="sequential", time_budget=0
+    )
+    assert artifact.manifest.batch_sizes == (1, 4, 9)
+    module = GraphModule(artifact)
+    for rows in (1, 2, 3, 7, 9):
+        feed = _scores(rows)
+        np.testing.assert_array_equal(np.asarray(module(feed)[0]), theirs(model, feed)[0])
+
+
+@pytest.mark.parametrize(
+    ("best", "step", "is_of_rows"), [("ArgMax", 4, True), ("ArgMax", 3, False), ("Cast", 4, False)]
+)
+def test_places_in_other_rows_are_looked_up(best: str, step: int, is_of_rows: bool) -> None:
+    model, feed = _flattened(best, step), _scores(3)
+    for value in model.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_value = 3
+    np.testing.assert_array_equal(computed(model, feed)[0], theirs(model, feed)[0])
+    assert ("gather_nd" in str(load_model(model))) == is_of_rows

@@ -28,7 +28,7 @@ from .cumulative_sum import import_cumulative_product, import_cumulative_sum
 from .deform_conv import import_deform_conv
 from .determinant import import_determinant
 from .dynamic_quantise import import_dynamic_quantize
-from .gather_nd import import_gather_nd
+from .gather_nd import import_gather, import_gather_nd
 from .integer_division import divided
 from .microsoft import MICROSOFT
 from .normalisations import NORMALISATIONS
@@ -381,6 +381,7 @@ _CONVERTERS: dict[str, Converter] = {
     "DynamicQuantizeLinear": import_dynamic_quantize,
     "Equal": _equal,
     "EyeLike": _eye_like,
+    "Gather": import_gather,
     "GatherND": import_gather_nd,
     "Gemm": _gemm,
     "IsInf": _is_inf,

@@ -8,7 +8,9 @@ read.
 
 PyTorch exports `x[torch.arange(len(x)), best]` as a `GatherND` too. Its indices join the numbers of
 the rows with the indices `best`. This is a `GatherND` with one batch dimension. It reads each row
-of its result from the same row of `x`, for any number of rows.
+of its result from the same row of `x`, for any number of rows. PyTorch's older exporter writes it as
+a `Gather` from a flattened tensor, at the places `rows * size + best`. If `best` comes from an
+`ArgMax`, it is known to be within the row.
 """
 
 from __future__ import annotations
@@ -22,8 +24,13 @@ from tvm import relax
 
 from ..lowering.static_shape import static_shape
 from .constants import constant_array
+from .indices import bounded
 
-_CONCAT = tvm.ir.Op.get("relax.concat")
+_ADD, _CONCAT = (tvm.ir.Op.get(f"relax.{name}") for name in ("add", "concat"))
+_BEST = [tvm.ir.Op.get(f"relax.{name}") for name in ("argmax", "argmin")]
+_KEEPS_NUMBERS = [
+    tvm.ir.Op.get(f"relax.{name}") for name in ("astype", "expand_dims", "reshape", "squeeze")
+]
 
 
 def by_rows(
@@ -69,6 +76,44 @@ def _components(bb: relax.BlockBuilder, indices: Any) -> list[Any]:
     axis = call.attrs.axis
     is_last = axis is not None and int(axis) in (-1, len(indices.ty.shape) - 1)
     return list(fields.fields) if is_last and isinstance(fields, relax.Tuple) else []
+
+
+def import_gather(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """Return the result of a `Gather` from the flattened rows of a batch; None for any other."""
+    shape, made = (static_shape(getattr(x, "ty", None)) for x in inputs[:2])
+    call = bb.lookup_binding(inputs[1]) if isinstance(inputs[1], relax.Var) else None
+    if not shape or not made or int(attrs.get("axis", 0)) % len(shape):
+        return None
+    if not isinstance(call, relax.Call) or call.op != _ADD or not made[0]:
+        return None
+    size, rest = divmod(shape[0], made[0])
+    pairs = (call.args[0], call.args[1]), (call.args[1], call.args[0])
+    for rows, best in pairs:
+        begins, within = constant_array(rows), static_shape(best.ty)
+        if begins is None or within != made or rest or not 0 < _most(bb, best) <= size:
+            continue
+        wanted = (np.arange(made[0]) * size).reshape(-1, *[1] * (len(made) - 1))
+        if (np.broadcast_to(begins, made) != wanted).any():
+            continue
+        data = bb.emit(relax.op.reshape(inputs[0], (made[0], size, *shape[1:])))
+        index = bb.emit(bounded(bb, best, np.array(size)))
+        places = bb.emit(relax.op.expand_dims(index, len(made)))
+        return relax.op.gather_nd(data, places, batch_dims=1)
+    return None
+
+
+def _most(bb: relax.BlockBuilder, value: Any) -> int:
+    """Return the size of the axis whose best index `value` is; 0 if it is no such index."""
+    while isinstance(value, relax.Var) and str(value.ty.dtype) in ("int32", "int64"):
+        call = bb.lookup_binding(value)
+        if isinstance(call, relax.Call) and call.op in _BEST:
+            shape = static_shape(call.args[0].ty)
+            if shape is None or call.attrs.axis is None:
+                return 0
+            return shape[int(call.attrs.axis)]
+        is_known = isinstance(call, relax.Call) and call.op in _KEEPS_NUMBERS
+        value = call.args[0] if is_known else None
+    return 0
 
 
 def import_gather_nd(

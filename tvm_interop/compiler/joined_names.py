@@ -28,8 +28,7 @@ Size 1 would prove nothing, because a tensor of size 1 is broadcast to any other
 
 
 _MOST_TRIALS = 32
-"""The most ways to give sizes to names that are tried, if a name may mean one of several dimensions.
-"""
+"""The most ways to give sizes to names that are tried, if names may mean several dimensions."""
 
 
 class JoinedNames(NamedTuple):

@@ -8,8 +8,8 @@ read.
 
 PyTorch exports `x[torch.arange(len(x)), best]` as a `GatherND` too. Its indices join the numbers of
 the rows with the indices `best`. This is a `GatherND` with one batch dimension. It reads each row
-of its result from the same row of `x`, for any number of rows. PyTorch's older exporter writes it as
-a `Gather` from a flattened tensor, at the places `rows * size + best`. If `best` comes from an
+of its result from the same row of `x`, for any number of rows. PyTorch's older exporter writes it
+as a `Gather` from a flattened tensor, at the places `rows * size + best`. If `best` comes from an
 `ArgMax`, it is known to be within the row.
 """
 
@@ -34,8 +34,8 @@ _KEEPS_NUMBERS = [
 
 
 def by_rows(
-    bb: relax.BlockBuilder, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
-) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     """Return the inputs and attributes of an equal node with more batch dimensions.
 
     A node is returned unchanged if it is no `GatherND`, or if its indices do not begin with the

@@ -404,7 +404,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             result = self._checked_part(op_name, inputs, attrs, opset)
         if result is None:
             check_inputs(op_name, inputs)
-            inputs, attrs = by_rows(self.bb, op_name, inputs, dict(attrs))
+            inputs, attrs = by_rows(self.bb, op_name, inputs, attrs)
             inputs = with_safe_indices(self.bb, op_name, inputs, attrs)
             inputs = as_tvm_takes_them(op_name, inputs, attrs)
             result = convert(self.bb, op_name, inputs, attrs)

@@ -38,7 +38,7 @@ def by_rows(
 ) -> tuple[Any, dict[str, Any]]:
     """Return the inputs and attributes of an equal node with more batch dimensions.
 
-    A node is returned unchanged if it is no `GatherND`, or if its indices do not begin with the
+    A node is returned unchanged if it is not a `GatherND`, or if its indices do not begin with the
     numbers of the rows.
     """
     if op_type != "GatherND" or int(attrs.get("batch_dims", 0)):
@@ -103,7 +103,7 @@ def import_gather(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
 
 
 def _most(bb: relax.BlockBuilder, value: Any) -> int:
-    """Return the size of the axis whose best index `value` is; 0 if it is no such index."""
+    """Return the size of the axis whose best index `value` is; 0 for any other value."""
     while isinstance(value, relax.Var) and str(value.ty.dtype) in ("int32", "int64"):
         call = bb.lookup_binding(value)
         if isinstance(call, relax.Call) and call.op in _BEST:

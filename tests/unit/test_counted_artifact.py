@@ -18,13 +18,15 @@ import tvm_interop
 from tests import counted_nets
 from tests.cuda_emulation.compare import check_kernel, kernels_of
 from tests.native_runtime import INVALID_ARGUMENT, NativeModel, RuntimeLibraryError, library
+from tests.nets import Net
 from tvm_interop import GraphModule, Session
 from tvm_interop.artifact.artifact import Artifact
 from tvm_interop.artifact.layout import check_counted
 from tvm_interop.artifact.manifest import CountedOutput
 from tvm_interop.artifact.reading import read
 from tvm_interop.cli.app import run_app
-from tvm_interop.errors import ArtifactError, InputError
+from tvm_interop.compiler import api
+from tvm_interop.errors import ArtifactError, CannotFillUpError, InputError
 from tvm_interop.serving.server.model import Model
 from tvm_interop.serving.server.ticket import Ticket
 
@@ -226,11 +228,20 @@ def _with_counted(artifact: Artifact, folder: Path, counted: list[tuple[int, int
     return path
 
 
-def test_batches_and_ranges_are_refused() -> None:
+def test_batches_and_ranges_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"the size of its output `rows`, .* depends on comp"):
         tvm_interop.compile(
             counted_nets.detector(), batch_sizes=[1], scheduler="sequential", time_budget=0
         )
+    net = Net()
+    net.op("Relu", [net.input("x", ["batch", 4])], "y")
+    is_some = net.op("Greater", [net.input("q", [6]), net.constant(np.zeros(1, np.float32))], "is")
+    net.op("Compress", ["q", is_some], "some", axis=0)
+    message = r"a range of `batch`: the size of its output `some` depends .*set of the sizes"
+    # The model is refused before anything is compiled.
+    monkeypatch.setattr(api, "_compile_one", None)
+    with pytest.raises(CannotFillUpError, match=message):
+        tvm_interop.compile(net.model("y", "some", check=False), shapes={"batch": (1, 4)})
 
 
 def test_a_thread_of_a_gpu_runs_the_kernels() -> None:

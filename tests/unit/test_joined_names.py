@@ -81,6 +81,30 @@ def test_dimensions_that_may_differ_are_not_joined() -> None:
         tvm_interop.compile(two_towers(), shapes={"user_len": (1, 9)}, **QUICK)
 
 
+def _with_mask_of(sequence: str) -> onnx.ModelProto:
+    """Two sequences, and a mask of one of them whose dimension has a name of its own."""
+    net = Net()
+    net.input("enc", ["rows", "enc_len", WIDTH])
+    net.input("dec", ["rows", "dec_len", WIDTH])
+    net.input("mask", ["mask_rows", "mask_len"])
+    wide = net.op("Unsqueeze", ["mask", net.constant(np.array([2]))], "wide")
+    net.op("Mul", [sequence, wide], "y")
+    net.op("Relu", ["dec" if sequence == "enc" else "enc"], "z")
+    return net.model("y", "z", check=False)
+
+
+@pytest.mark.parametrize("dec", [16, 9, (1, 16), (1, 9)])
+@pytest.mark.parametrize("sequence", ["enc", "dec"])
+def test_a_name_is_joined_to_the_dimension_that_it_means(sequence: str, dec: Any) -> None:
+    ranges = {"rows": 1, "enc_len": (1, 9), "dec_len": dec}
+    found = row_range(_with_mask_of(sequence), ranges)
+    wanted = {"enc_len": {"enc": 1}, "dec_len": {"dec": 1}}
+    wanted[f"{sequence}_len"]["mask"] = 1
+    assert found.axes == tuple(wanted[name] for name in found.dimensions)
+    least = {"enc": 1, "dec": dec if isinstance(dec, int) else 1}
+    assert found.least_shapes["mask"] == (1, least[sequence])
+
+
 def test_a_name_that_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match="no open dimension `length`"):
         row_range(renamed(), {"length": (1, 9)})

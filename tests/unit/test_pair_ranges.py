@@ -268,6 +268,18 @@ def test_positions_without_a_mask_are_refused_by_name() -> None:
         tvm_interop.compile(made, shapes={"batch": (1, 3), "seq": (1, 9)}, **QUICK)
 
 
+def test_an_output_may_be_the_same_for_all_sizes() -> None:
+    net = Net()
+    net.op("Relu", [net.input("x", ["batch", "seq", 4])], "y")
+    net.op("Identity", [net.weight(5, 2)], "anchors")
+    model = net.model("y", "anchors", check=False)
+    ranges = {"batch": (1, 3), "seq": (1, 4)}
+    module = GraphModule(tvm_interop.compile(model, shapes=ranges, most_sizes=4, **QUICK))
+    for sizes in ((1, 3), (2, 2), (3, 4)):
+        x = np.full((*sizes, 4), 2, np.float32)
+        assert [each.shape for each in module({"x": x})] == [(*sizes, 4), (5, 2)]
+
+
 def test_a_dimension_that_a_single_row_loses_is_refused() -> None:
     made = pair_model(lambda net: net.do("Squeeze", net.attention()))
     with pytest.raises(InputError, match=r"for ranges: `t\d+` has the shapes"):

@@ -20,6 +20,7 @@ from tvm_interop.artifact.artifact import load
 from tvm_interop.artifact.manifest import Precision
 from tvm_interop.cli.app import app
 from tvm_interop.compiler.cpu import BF16_FEATURE
+from tvm_interop.compiler.precision import repeated_or_cut
 from tvm_interop.errors import ArtifactError, DeviceError, InputError, UnsupportedModelError
 from tvm_interop.machine import cpu_features
 from tvm_interop.machine.kernel_libraries import why_missing
@@ -186,6 +187,30 @@ def test_the_error_is_that_on_the_inputs_given() -> None:
         compiled(model, inputs={**zeros, "z": np.zeros(1)})
     with pytest.raises(InputError, match="and `inputs` has float64"):
         compiled(model, inputs={name: array.astype(float) for name, array in zeros.items()})
+
+
+@needs_bf16
+@pytest.mark.parametrize("shapes", [{"batch": (1, 3)}, {"batch": {2, 5}}])
+def test_given_inputs_are_repeated_or_cut_for_several_shapes(shapes: Any) -> None:
+    net, rng = nets.Net(), np.random.default_rng(0)
+    net.op("MatMul", [net.input("x", ["batch", 64]), net.weight(64, 48)], "y")
+    x = rng.standard_normal((2, 64)).astype(np.float32)
+    model = net.model("y", check=False)
+    made = compiled(model, shapes=shapes, inputs={"x": x}, time_budget=60)
+    for artifact in (made, *made.others):
+        assert artifact.manifest.precision.inputs == "given"
+    with pytest.raises(InputError, match="and `inputs` has float64"):
+        compiled(model, shapes=shapes, inputs={"x": x.astype(float)})
+
+
+def test_numbers_are_repeated_or_cut() -> None:
+    given = {"x": np.arange(6).reshape(2, 3), "y": np.ones(2), "z": np.ones((0, 2))}
+    found = repeated_or_cut(given, {"x": (3, 2), "y": (2, 2), "z": (1, 2), "other": (4,)})
+    assert found is not None
+    np.testing.assert_array_equal(found["x"], [[0, 1], [3, 4], [0, 1]])
+    assert found["y"] is given["y"]
+    assert found["z"] is given["z"]
+    assert found.keys() == given.keys()
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_inputs_are_kept_and_must_agree(made: Artifact) -> None:
     ("feed", "message"),
     [
         ({"numbers": (10, 6), "items": (10, 3)}, "have 10 rows, and .* for 1 to 9 of `batch`"),
-        ({"numbers": (0, 6), "items": (0, 3)}, "have 0 rows, and .* for 1 to 9"),
+        ({"numbers": (0, 6), "items": (0, 3)}, "have 0 rows, .*leave the run out"),
         ({"numbers": (2, 6), "items": (3, 3)}, "`numbers` has batch 2, and .*`items` has batch 3"),
         (
             {"numbers": (2, 7), "items": (2, 3)},
@@ -323,6 +323,32 @@ def test_a_model_that_holds_its_batch_has_no_range_but_may_be_served() -> None:
     with pytest.raises(InputError, match=r"of `n`.*be imported for the input shapes.*dynamic"):
         tvm_interop.compile(model, shapes={"n": (2, 3)}, **QUICK)
     assert tvm_interop.compile(model, batch_sizes=[2], **QUICK).manifest.batch_sizes == (2,)
+
+
+def _with_shared_parts(outputs: int) -> onnx.ModelProto:
+    """A model with an input that all rows share. Its second output is the same for all rows."""
+    net = Net()
+    x = net.input("x", ["batch", 4])
+    net.op("MatMul", [x, net.input("shared", [4, 3])], "y")
+    net.op("Identity", [net.weight(5, 2)], "anchors")
+    return net.model(*("y", "anchors")[:outputs], check=False)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_all_rows_may_share_an_input_and_an_output(outputs: int, tmp_path: Path) -> None:
+    model, path = _with_shared_parts(outputs), tmp_path / "shared.tar"
+    rng = np.random.default_rng(0)
+    made = tvm_interop.compile(model, shapes={"batch": (1, 5)}, most_sizes=2, out=path, **QUICK)
+    assert made.manifest.row_sizes == RowSizes("batch", (1, 5))
+    assert made.manifest.batch_sizes == ()  # Requests with different shared inputs are not joined.
+    for module in (GraphModule(made), GraphModule(load(path))):
+        for rows in (1, 3, 5):
+            shape = rows, 4
+            feed = {name: rng.standard_normal(of).astype(np.float32)
+                    for name, of in (("x", shape), ("shared", (4, 3)))}  # fmt: skip
+            found = module(feed)
+            assert [each.shape for each in found] == [(rows, 3), (5, 2)][:outputs]
+            np.testing.assert_allclose(found[0], feed["x"] @ feed["shared"], atol=1e-5)
 
 
 def test_a_module_of_relax_has_no_ranges() -> None:

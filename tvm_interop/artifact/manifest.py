@@ -224,8 +224,8 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     positions that were given.
 
     The artifact has several sets of input shapes. The rows of an input or output lie along the
-    dimension whose size differs between these sets. An input that has the same shape in all sets
-    has no rows. If the range is the length of a sequence, an output may also have no rows.
+    dimension whose size differs between these sets. An input or output that has the same shape in
+    all sets has no rows.
 
     If there are two ranges, the model was compiled for each combination of their sizes. The rows of
     the first range are independent, and the rows of the second range may be positions of a

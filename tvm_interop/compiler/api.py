@@ -40,7 +40,7 @@ from .merging import merged_stages
 from .needed_memory import check_inputs_fit
 from .new_processes import can_confirm, check_twice, to_be_confirmed
 from .options import CompileOptions
-from .precision import MAX_ERROR, measured_precision
+from .precision import MAX_ERROR, measured_precision, repeated_or_cut
 from .program_check import check_program
 from .range_proofs import check_rows, warn_of_dependent_rows
 from .row_ranges import MOST_SIZES, exact_shapes, row_range
@@ -171,6 +171,7 @@ def compile(
             input_shapes = exact
         else:
             rows = row_range(model, ranges, MOST_SIZES if most_sizes is None else most_sizes)
+            check_inputs_fit(rows.shapes(rows.combinations[-1]))
             row_sizes, is_batch = check_rows(model, rows)
             input_shapes = list(map(rows.shapes, rows.combinations))
             batch_sizes = row_sizes.sizes if is_batch else None
@@ -185,7 +186,14 @@ def compile(
     try:
         artifact, *others = (
             _compile_one(
-                *_compilation(model, given, shapes, precision, max_error, inputs),
+                *_compilation(
+                    model,
+                    given,
+                    shapes,
+                    precision,
+                    max_error,
+                    inputs if len(each) == 1 else repeated_or_cut(inputs, shapes),
+                ),
                 chosen,
                 scheduler,
                 latency,

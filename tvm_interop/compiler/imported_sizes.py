@@ -19,6 +19,7 @@ from ..frontend.size_values import UnevenSizesError, follow_sizes
 from ..lowering.extract import extract
 from ..lowering.independent_rows import RowsDependError
 from ..lowering.lower import LowerToUnits
+from ..lowering.names import COUNTED_OUTPUTS, OUTPUT_NAMES
 from ..models.source import read_for_import
 from ..program.program import Program
 from .needed_memory import check_fits
@@ -34,6 +35,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 class CannotImportError(RowsDependError):
     """The model cannot be imported for some sizes. The text names the sizes and the reason."""
+
+
+class CountedError(CannotImportError):
+    """The size of an output depends on computed values. The text names the output."""
 
 
 class Imported:
@@ -68,6 +73,7 @@ class Imported:
         if self._read is None:
             self._read = read_once(self._model)
         made = load_model(self._read, shapes, seen)
+        _check_outputs(made)
         self._seen[sizes] = seen
         return made
 
@@ -92,9 +98,7 @@ class Imported:
         exported = attached(model)
         if exported is not None:
             has_conditions = bool(exported.conditions)
-            for sizes in itertools.product(
-                *(range(a, b + 1) if has_conditions else (a, b) for a, b in ends)
-            ):
+            for sizes in _all_sizes(ends) if has_conditions else itertools.product(*ends):
                 check_sizes(model, chosen.shapes(sizes))
         for sizes in itertools.product(*map(_samples, ends)):
             if sizes not in self._seen:
@@ -156,6 +160,21 @@ class Imported:
             return follow_sizes(self._graph, dimensions, sizes, self._seen)
         except UnevenSizesError as error:
             raise RowsDependError(str(error)) from None
+
+
+def _check_outputs(mod: Any) -> None:
+    """Refuse outputs whose size depends on computed values, before anything is proven or compiled.
+
+    Raises
+    ------
+    CountedError
+        The text names these outputs.
+    """
+    attrs = mod["main"].attrs or {}
+    outputs = {int(output) for output, *_ in attrs.get(COUNTED_OUTPUTS, ())}
+    if outputs:
+        names = ", ".join(f"`{attrs[OUTPUT_NAMES][i]}`" for i in sorted(outputs))
+        raise CountedError(f"the size of its output {names} depends on computed values")
 
 
 def _not_imported(shapes: Shapes, error: UnsupportedModelError) -> CannotImportError:

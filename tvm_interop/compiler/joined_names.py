@@ -9,8 +9,9 @@ depend on the joining.
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import InputError, TVMInteropError
@@ -24,6 +25,10 @@ other name gets a size that is smaller by 1.
 
 Size 1 would prove nothing, because a tensor of size 1 is broadcast to any other size.
 """
+
+
+_MOST_TRIALS = 32
+"""The most ways to give sizes to names that are tried, if names may mean several dimensions."""
 
 
 class JoinedNames(NamedTuple):
@@ -58,6 +63,15 @@ def joined_names(
         Two names of one dimension have different ranges, or the model lacks a named dimension.
     """
     places = axes_by_name(model)
+    meanings = {
+        name: [known for known in (*wide, *fixed) if places.get(known) == at]
+        for name, at in places.items()
+        if name not in wide and name not in fixed
+    }
+    if any(len(each) > 1 for each in meanings.values()):
+        found = _joined_to_one_of(model, wide, fixed, meanings)
+        if found is not None:
+            return JoinedNames(dict(wide), found)
     leaders: dict[str, str] = {}
     for name in (*wide, *(n for n in places if n not in wide and n not in fixed)):
         known = wide if name in wide else (*wide, *fixed)
@@ -85,6 +99,41 @@ def joined_names(
         _LOG.info("dimension `%s` must be as large as `%s`, and gets its size", name, first)
         joined[name] = first
     return JoinedNames({n: ends for n, ends in wide.items() if n not in joined}, joined)
+
+
+def _joined_to_one_of(
+    model: Any,
+    wide: Mapping[str, tuple[int, int]],
+    fixed: Mapping[str, int],
+    meanings: Mapping[str, Sequence[str]],
+) -> dict[str, str] | None:
+    """Find the dimension that each name means, among several dimensions of different sizes.
+
+    Return None if the model cannot be imported for any choice, perhaps because two of the
+    dimensions must have the same size.
+
+    Parameters
+    ----------
+    meanings: for each name without a size, the dimensions that it may mean.
+    """
+    meant = {known for each in meanings.values() for known in each}
+    sizes = {name: max(n, _LEAST) if name in meant else n for name, n in fixed.items()}
+    for name, (least, most) in wide.items():
+        largest = max(most, _LEAST)
+        below = range(largest, max(least, _LEAST) - 1, -1)
+        sizes[name] = next((n for n in below if n not in sizes.values()), largest)
+    names = [name for name, each in meanings.items() if each]
+    choices = itertools.product(*(meanings[name] for name in names))
+    for chosen in itertools.islice(choices, _MOST_TRIALS):
+        found = dict(zip(names, chosen, strict=True))
+        given = {**sizes, **{name: sizes[first] for name, first in found.items()}}
+        if _imports(model, given):
+            return {
+                name: first
+                for name, first in found.items()
+                if not _imports(model, {**given, name: given[name] - 1})
+            }
+    return None
 
 
 def _imports(model: Any, sizes: Mapping[str, int]) -> bool:

@@ -73,6 +73,32 @@ def measured_precision(
     )
 
 
+def repeated_or_cut(
+    inputs: Mapping[str, Any] | None, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Any] | None:
+    """Return arrays whose numbers are repeated or cut along each axis, to get the given shapes.
+
+    All numbers come from the given array, so integers stay valid as indices. An array that is
+    empty, or that has another number of axes than its shape, is returned unchanged.
+
+    Parameters
+    ----------
+    inputs: the arrays by name; None, which is returned unchanged, if the user gave none.
+    shapes: the shapes of inputs, by name.
+    """
+    if inputs is None:
+        return None
+    found = dict(inputs)
+    for name, shape in shapes.items():
+        array = np.asarray(found[name]) if name in found else np.empty(0)
+        if not array.size or array.ndim != len(shape):
+            continue
+        for axis, size in enumerate(shape):
+            array = array.take(np.arange(size) % array.shape[axis], axis)
+        found[name] = array
+    return found
+
+
 def _arrays(plan: Plan, inputs: Mapping[str, Any] | None) -> list[np.ndarray]:
     values = [plan.values[v] for v in plan.inputs]
     if inputs is None:

@@ -34,7 +34,7 @@ from ..errors import CannotFillUpError, InputError
 from ..lowering.independent_rows import RowsDependError, independent_rows, same_bits
 from ..lowering.masked_positions import Masks, masked_in_all, masked_positions
 from ..program.program import Program
-from .imported_sizes import CannotImportError, Imported
+from .imported_sizes import CannotImportError, CountedError, Imported
 from .row_ranges import RowRange
 
 _LOG = logging.getLogger("tvm_interop")
@@ -63,6 +63,11 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
         ends = ", ".join(f'"{d}": {{{sizes[0]}, {sizes[-1]}}}' for d, sizes in _named(chosen))
         typed = ",".join(f"{d}={sizes[0]},{sizes[-1]}" for d, sizes in _named(chosen))
         set_of = f'shapes={{{ends}}} (on the command line, --shapes "{typed}")'
+        if isinstance(error, CountedError):
+            raise CannotFillUpError(
+                f"the model cannot be compiled for {what} {names}: {error}",
+                f". Give a set of the sizes that you need, such as {set_of}",
+            ) from None
         if isinstance(error, CannotImportError):
             raise CannotFillUpError(
                 f"the model cannot be compiled for {what} {names}: {error}",
@@ -102,7 +107,9 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
         imported.check_sizes(chosen)
         return RowSizes(name, tuple(sizes), _row_masks(masks)), False
     imported.check_sizes(chosen)
-    is_batch = all(rows == (0, 1) for rows in (*ins.values(), *outs.values()))
+    first = next(iter(programs.values()))
+    ports = [first.values[v].name for v in (*first.inputs, *first.outputs)]
+    is_batch = all({**ins, **outs}.get(name) == (0, 1) for name in ports)
     special = imported.why_not_joined(shapes) if is_batch else None
     if special is not None:
         _LOG.warning(
@@ -267,9 +274,11 @@ def _programs(
     axes: the axis of the dimension in each input, by the input's name; None for the first axis of
         all inputs.
     """
-    programs = {
-        size: imported.lowered(given, (size,)) for size, given in shapes.items() if size > 1
-    }
+    programs: dict[int, Program] = {}
+    for size, given in shapes.items():
+        if size > 1:
+            programs[size] = imported.lowered(given, (size,))
+            _share_weights(programs[size], next(iter(programs.values())))
     if not programs:
         return {}, axes or {}
     size, first = next(iter(programs.items()))

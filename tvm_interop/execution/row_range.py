@@ -179,9 +179,12 @@ class RowRange:
         )
         if not all(least <= count <= most for count, least, most in limits):
             of = f" of `{self.dimensions[0]}`" if len(self.dimensions) == 1 else ""
+            advice = "compile it for a larger range, or divide the inputs"
+            if 0 in rows:
+                advice = "an empty input has no run, so leave the run out"
             raise InputError(
                 f"the inputs have {self.in_words(rows)}, and the model was compiled for "
-                f"{self.limits_in_words}{of}: compile it for a larger range, or divide the inputs"
+                f"{self.limits_in_words}{of}: {advice}"
             )
         return next_larger(self.sizes, rows)
 

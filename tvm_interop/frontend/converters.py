@@ -18,6 +18,7 @@ from tvm import relax, te, tirx
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .activations import ACTIVATIONS
+from .assigned_boxes import import_scatter_elements, import_scatter_nd
 from .bfloat16 import is_rounded, rounded
 from .blocks import import_dequantize, import_quantize
 from .classical import CLASSICAL
@@ -27,7 +28,7 @@ from .cumulative_sum import import_cumulative_product, import_cumulative_sum
 from .deform_conv import import_deform_conv
 from .determinant import import_determinant
 from .dynamic_quantise import import_dynamic_quantize
-from .gather_nd import import_gather_nd
+from .gather_nd import import_gather, import_gather_nd
 from .integer_division import divided
 from .microsoft import MICROSOFT
 from .normalisations import NORMALISATIONS
@@ -380,6 +381,7 @@ _CONVERTERS: dict[str, Converter] = {
     "DynamicQuantizeLinear": import_dynamic_quantize,
     "Equal": _equal,
     "EyeLike": _eye_like,
+    "Gather": import_gather,
     "GatherND": import_gather_nd,
     "Gemm": _gemm,
     "IsInf": _is_inf,
@@ -397,6 +399,8 @@ _CONVERTERS: dict[str, Converter] = {
     "ReverseSequence": import_reverse_sequence,
     "RoiAlign": import_roi_align,
     "STFT": import_stft,
+    "ScatterElements": import_scatter_elements,
+    "ScatterND": import_scatter_nd,
     "SequenceAt": import_sequence_at,
     "SequenceInsert": import_sequence_insert,
     "Sign": _sign,

@@ -39,6 +39,7 @@ from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
 from .expand import nodes_of
 from .fitting_inputs import check_inputs
 from .fold import fold
+from .gather_nd import by_rows
 from .half import narrowed, widened
 from .indices import with_safe_indices
 from .microsoft import check_outputs, full_name, is_known
@@ -403,6 +404,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             result = self._checked_part(op_name, inputs, attrs, opset)
         if result is None:
             check_inputs(op_name, inputs)
+            inputs, attrs = by_rows(self.bb, op_name, inputs, attrs)
             inputs = with_safe_indices(self.bb, op_name, inputs, attrs)
             inputs = as_tvm_takes_them(op_name, inputs, attrs)
             result = convert(self.bb, op_name, inputs, attrs)

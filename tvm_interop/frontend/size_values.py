@@ -27,8 +27,9 @@ import onnx.inliner
 from onnx.reference import ReferenceEvaluator
 
 from .even_growth import Growth, Law, Sizes, ones_of
-from .expand import inner_nodes
+from .expand import inner_graphs, inner_nodes
 from .onnx_importer import RANDOM, node_name
+from .sizes_inside import used_alone
 
 _MOST_ELEMENTS = 1 << 16
 """A constant with more elements than this is taken to be a weight. It is read only if a node
@@ -115,7 +116,10 @@ class _Follower:
         duplicates. `Shape` and `Size` nodes are not among them.
     sources: the `Shape` and `Size` nodes, by the names of their outputs.
     uses: the values that nodes use together with data, each with the name of the first such node.
-    most: the constants, and all computed values, for the largest sizes.
+    fixed: the values whose numbers must be the same for all sizes, each with the name of a node.
+        The node computes further numbers from the value, and these numbers are not followed.
+    most: the constants, and all computed values, for the largest sizes. After `found`, a large
+        value that is not a constant has the right shape only.
     """
 
     def __init__(self, model: onnx.ModelProto, sizes: Sequence[Sizes], seen: Seen) -> None:
@@ -125,6 +129,7 @@ class _Follower:
         self.steps: list[tuple[onnx.NodeProto, ReferenceEvaluator]] = []
         self.sources: dict[str, onnx.NodeProto] = {}
         self.uses: dict[str, str] = {}
+        self.fixed: dict[str, str] = {}
         self.most: _Values = {}
         self._constants: set[str] = set()
         # The large constants. They are read only if a node needs them.
@@ -135,6 +140,10 @@ class _Follower:
         self._first: dict[str, onnx.NodeProto] = {}
 
     def found(self) -> _Numbers:
+        # From here on, only the sizes of large tensors that are not constants are needed.
+        for name in self.most.keys() - self._constants:
+            if self.most[name].size > _SMALL:
+                self.most[name] = np.broadcast_to(self.most[name].flat[0], self.most[name].shape)
         return _Numbers(self, self._sizes, self._seen)
 
     def take(self, graph: onnx.GraphProto) -> None:
@@ -155,11 +164,28 @@ class _Follower:
             elif not self._is_step(node, names) or not self._take_step(node, names):
                 self.use([*node.input, *_used_inside(node)], node_name(node))
                 self._refuse_sizes_inside(node)
+                self._fix_numbers(node, names)
 
     def use(self, names: Sequence[str], node: str | None) -> None:
         for name in (self._same.get(name, name) for name in names):
             if name in self.most and name not in self._constants:
                 self.uses.setdefault(name, node or f"output {name}")
+
+    def _fix_numbers(self, node: onnx.NodeProto, names: Sequence[str]) -> None:
+        """Note the values from which a node computes numbers that are not followed.
+
+        Such a node is an operator that ONNX's reference lacks, or it has a subgraph.
+        """
+        known = self._constants | self._weights.keys()
+        given = {name for name in names if name}
+        sized = {name for name in given - known if name in self.most}
+        alone = [*sized] if given <= sized | known else []
+        if any(True for _ in inner_graphs(node)):
+            every = {n for n in (*self.most, *self._same) if self._same.get(n, n) in self.most}
+            alone += used_alone(node, every - known, known)
+        for name in (self._same.get(name, name) for name in alone):
+            if name not in known:
+                self.fixed.setdefault(name, node_name(node))
 
     def _take_source(self, node: onnx.NodeProto) -> None:
         shape = self._seen[self._sizes[-1]].get(node.input[0])
@@ -244,6 +270,7 @@ class _Numbers:
 
     def __init__(self, follower: _Follower, sizes: Sequence[Sizes], seen: Seen) -> None:
         self._steps, self._uses, self._most = follower.steps, follower.uses, follower.most
+        self._fixed = follower.fixed
         self._sources, self._sizes, self._seen = follower.sources, sizes, seen
         self._shapes: dict[str, Growth] = {}
         self._laws: dict[str, dict[tuple[bool, ...], Law]] = {}
@@ -298,6 +325,7 @@ class _Numbers:
         every = math.ceil(work * len(self._sizes) / _MOST_WORK) if work else 1
         corners = _corners(self._sizes)
         laws = [self._values(steps, sizes, with_large=True) for sizes in corners]
+        self._check_fixed(dict(zip(corners, laws, strict=True)))
         raw: dict[str, dict[Sizes, np.ndarray]] = {name: {} for name in self._uses}
         grown: dict[str, dict[Sizes, np.ndarray]] = {}
         for i, sizes in enumerate(self._sizes):
@@ -317,6 +345,25 @@ class _Numbers:
             each.update((n, self._distance(name, array, n)) for n, array in others)
         return raw | grown
 
+    def _check_fixed(self, corners: Mapping[Sizes, _Values]) -> None:
+        """Raise UnevenSizesError if a number changes with the sizes, and a node computes further
+        numbers from it that are not followed.
+
+        Parameters
+        ----------
+        corners: the values for the largest sizes, and for sizes that are smaller by 1.
+        """
+        for name, node in self._fixed.items():
+            by_ones: dict[tuple[bool, ...], list[np.ndarray]] = {}
+            for sizes, values in corners.items():
+                if name in values:
+                    by_ones.setdefault(ones_of(sizes), []).append(values[name])
+            if not all(map(_begin_alike, by_ones.values())):
+                raise UnevenSizesError(
+                    f"node `{node}` computes further numbers from `{name}`, which is computed from "
+                    "the size of an input, and these numbers are not followed for all sizes"
+                )
+
     def _values(
         self,
         steps: Sequence[tuple[onnx.NodeProto, ReferenceEvaluator]],
@@ -324,7 +371,10 @@ class _Numbers:
         *,
         with_large: bool,
     ) -> _Values:
-        """Return all values that can be computed for the sizes `sizes`."""
+        """Return the values that nodes use, if they can be computed for the sizes `sizes`.
+
+        All other values, which may be large, are not kept.
+        """
         own: _Values = {}
         for name, node in self._sources.items():
             growth = self._shapes.get(node.input[0])
@@ -345,7 +395,8 @@ class _Numbers:
                 raise UnevenSizesError(
                     f"node `{node_name(node)}` cannot be computed for the sizes {sizes}: {error}"
                 ) from error
-        return own
+        wanted = self._uses.keys() | self._fixed.keys()
+        return {name: own[name] for name in wanted & own.keys()}
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Return the shape of a value, followed by 0 or 1.
@@ -397,6 +448,16 @@ def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
         groups.setdefault(ones_of(sizes), {})[sizes] = array
     ranks = {ones: {array.ndim for array in group.values()} for ones, group in groups.items()}
     return {ones: Law(group) for ones, group in groups.items() if len(ranks[ones]) == 1}
+
+
+def _begin_alike(arrays: Sequence[np.ndarray]) -> bool:
+    """Whether arrays have the same numbers at all indices that all of them have."""
+    if len({array.ndim for array in arrays}) > 1:
+        return False
+    common = tuple(map(slice, np.min([array.shape for array in arrays], 0)))
+    first = arrays[0][common]
+    is_float = first.dtype.kind == "f"
+    return all(np.array_equal(each[common], first, equal_nan=is_float) for each in arrays)
 
 
 def of_shape(node: onnx.NodeProto, shape: Shape) -> np.ndarray:

@@ -51,7 +51,8 @@ def independent_rows(
 
     Returns
     -------
-    Where the rows lie in each input in `inputs` and in each output, by name.
+    Where the rows lie in each input in `inputs` and in each output, by name. An output that is the
+    same for all rows and sizes is left out.
 
     Raises
     ------
@@ -94,7 +95,11 @@ class _Proof:
         take_operators(self._programs, self._take_operator)
         return (
             {first.values[v].name: self._rows(v) for v in first.inputs if v in self._blocks},
-            {first.values[v].name: self._rows(v) for v in first.outputs},
+            {
+                first.values[v].name: self._rows(v)
+                for v in first.outputs
+                if first.storage_of(v) in self._blocks
+            },
         )
 
     def _take_weight(self, v: int) -> None:
@@ -145,10 +150,7 @@ class _Proof:
     def _rows(self, v: int) -> Rows:
         """Return where the rows of an input or output lie (see `row_form.Rows`)."""
         first = self._programs[0]
-        block = self._blocks.get(first.storage_of(v))
-        name = first.values[v].name
-        if block is None:
-            raise RowsDependError(f"output `{name}` has no rows: it is the same for every batch")
+        block, name = self._blocks[first.storage_of(v)], first.values[v].name
         if first.storage_of(v) in self._counters:
             raise RowsDependError(f"output `{name}` is a constant that differs from row to row")
         found = set()

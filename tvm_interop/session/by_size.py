@@ -79,10 +79,12 @@ class BySize:
                 least, most = self._ends[dimension]
                 if not least <= size <= most:
                     wanted = str(least) if least == most else f"{least} to {most}"
+                    advice = "make a session for a larger range, or divide the inputs"
+                    if size == 0:
+                        advice = "an empty input has no run, so leave the run out"
                     raise InputError(
                         f"input `{name}` has {dimension} {size}, and the session was made for "
-                        f"{dimension} {wanted}: make a session for a larger range, or divide the "
-                        "inputs"
+                        f"{dimension} {wanted}: {advice}"
                     )
                 before, other = found.setdefault(dimension, (size, name))
                 if before != size:

@@ -24,6 +24,7 @@ from .extremes import Legalization, extremes
 from .grid_sample import legalize_grid_sample
 from .group_norm import legalize_group_norm, legalize_instance_norm
 from .quantised_kernels import rounded_to_steps
+from .scatter_elements import legalize_scatter_elements
 
 _SUMMING = (
     "relax.mean",
@@ -62,6 +63,7 @@ def legalizations() -> dict[str, Legalization]:
         "relax.nn.group_norm": legalize_group_norm,
         "relax.nn.instance_norm": legalize_instance_norm,
         "relax.quantize": _quantize,
+        "relax.scatter_elements": legalize_scatter_elements,
     }
     own |= {name: _wide(name) for name in (*_SUMMING, *_HAVE_NO_HALF)}
     own |= {name: _heeding_zero(name) for name in _WITH_ZERO}

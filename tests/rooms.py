@@ -44,7 +44,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (
         "as_images", "bfloat16", "bfloat16_programs", "class_tables", "classical",
-        "cumulative_sum", "equal_bools", "fitting_inputs", "frontend", "gather_nd",
+        "cumulative_sum", "equal_bools", "fitting_inputs", "frontend", "functions", "gather_nd",
         "grouped_attention", "indices", "microsoft", "microsoft_attention", "microsoft_small",
         "old_operators", "sequences", "spectra", "strings", "support_vectors", "trees",
     ),

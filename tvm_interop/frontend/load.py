@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import onnx
-import onnx.inliner
 import tvm
 
 from ..errors import InputError, UnsupportedModelError
@@ -20,7 +19,7 @@ from ..models.source import read_for_import
 from .bfloat16_types import without_bfloat16
 from .bounds import all_within_bounds
 from .class_tables import with_tables
-from .expand import expand_functions
+from .expand import expand_functions, without_functions
 from .fused import FUSED
 from .microsoft import with_domain
 from .narrow_types import with_wider_weights
@@ -175,8 +174,7 @@ class OnnxModel:
         _check_text(model, origin)
         converted = attached(model)
         origin = origin if converted is None else converted.origin
-        if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
+        model = without_functions(model)
         model, self._bfloat16 = without_bfloat16(model, origin)
         model, self._strings = with_tables(with_wider_weights(model), origin)
         model = rewritten(with_domain(model), {**RULES, **FUSED})

@@ -1,4 +1,4 @@
-"""Tests models of forms that exporters rarely write: sparse weights and inputs that are left out."""
+"""Tests models of rare forms: sparse weights, inputs that are left out, names of ONNX's domain."""
 
 from __future__ import annotations
 
@@ -69,3 +69,16 @@ def test_a_dropout_in_training_that_drops_nothing() -> None:
     ratio, training = (net.constant(np.array(v)) for v in (np.float32(0), True))
     net.op("Dropout", ["x", ratio, training], "y")
     assert_right(net.model("y"))
+
+
+@pytest.mark.parametrize("of_nodes", ["", "ai.onnx"])
+@pytest.mark.parametrize("of_opset", ["", "ai.onnx"])
+@pytest.mark.parametrize("op", ["Relu", "Swish"])
+def test_both_names_of_onnx_own_domain(op: str, of_nodes: str, of_opset: str) -> None:
+    net = nets.Net()
+    net.input("x", X.shape)
+    net.op(op, ["x"], "y", domain=of_nodes)
+    model = net.model("y", opset=24, check=False)
+    model.opset_import[0].domain = of_opset
+    (got,) = computed(model, {"x": X})
+    np.testing.assert_allclose(got, run_onnxruntime(model, {"x": X})["y"], rtol=1e-5)

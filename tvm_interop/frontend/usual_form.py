@@ -1,4 +1,8 @@
-"""Stores the sparse weights and constants of ONNX models as dense tensors."""
+"""Brings valid ONNX models of rare forms into the usual form.
+
+ONNX's own domain has two names, the empty name and `ai.onnx`. ONNX's checker and its inference of
+types know only the empty name. Sparse weights and constants become dense tensors.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,35 @@ from .expand import inner_graphs, nodes_of
 
 _CONSTANT = "sparse_value"
 """The attribute of a `Constant` that holds a sparse tensor."""
+
+
+_OWN_DOMAIN = "ai.onnx"
+"""The second name of ONNX's own domain."""
+
+
+def with_usual_domain(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with the empty name for ONNX's own domain; `model` itself if it has no other
+    name for it.
+    """
+    if not any(item.domain == _OWN_DOMAIN for item in _with_domains(model)):
+        return model
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for item in _with_domains(changed):
+        if item.domain == _OWN_DOMAIN:
+            item.domain = ""
+    return changed
+
+
+def _with_domains(
+    model: onnx.ModelProto,
+) -> Iterator[onnx.NodeProto | onnx.OperatorSetIdProto]:
+    """Yield the nodes and the imported opsets of a model and of its functions."""
+    yield from model.opset_import
+    yield from nodes_of(model.graph)
+    for function in model.functions:
+        yield from function.opset_import
+        yield from nodes_of(function)
 
 
 def with_dense_weights(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -82,3 +82,32 @@ def test_both_names_of_onnx_own_domain(op: str, of_nodes: str, of_opset: str) ->
     model.opset_import[0].domain = of_opset
     (got,) = computed(model, {"x": X})
     np.testing.assert_allclose(got, run_onnxruntime(model, {"x": X})["y"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
+@pytest.mark.parametrize(("limit", "bias"), [(0.5, 0.5), (1.5, 1.0)])
+def test_integers_shrink_by_fractions(dtype: str, limit: float, bias: float) -> None:
+    data = np.array([0, 1, 2, 3, 200 if dtype == "uint8" else -5]).astype(dtype)
+    model, feeds = one_node("Shrink", [data], lambd=limit, bias=bias)
+    (got,) = computed(model, feeds)
+    np.testing.assert_array_equal(got, run_onnxruntime(model, feeds)["y0"])
+
+
+@pytest.mark.parametrize("diagonal", [2**40, -(2**62), -3, 2])
+@pytest.mark.parametrize("upper", [0, 1])
+def test_triangles_of_any_diagonal(diagonal: int, upper: int) -> None:
+    model, feeds = one_node("Trilu", [X, np.array(diagonal)], constants=(1,), upper=upper)
+    (got,) = computed(model, feeds)
+    np.testing.assert_array_equal(got, run_onnxruntime(model, feeds)["y0"])
+
+
+def test_bytes_are_chosen_by_a_condition() -> None:
+    first, second = (np.array(bytes_, "uint8") for bytes_ in ([3, 4, 200], [3, 4, 9]))
+    steps = [np.array(step, "float32") for step in (0.1, 0.2, 0.05)]
+    zeros = [np.array(zero, "uint8") for zero in (3, 5, 9)]
+    given = [np.array([True, False, True]), first, steps[0], zeros[0]]
+    given += [second, steps[1], zeros[1], steps[2], zeros[2]]
+    constants = (2, 3, 5, 6, 7, 8)
+    model, feeds = one_node("QLinearWhere", given, constants, domain="com.microsoft")
+    (got,) = computed(model, feeds)
+    np.testing.assert_array_equal(got, run_onnxruntime(model, feeds)["y0"])

@@ -46,7 +46,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "as_images", "bfloat16", "bfloat16_programs", "class_tables", "classical",
         "cumulative_sum", "equal_bools", "fitting_inputs", "frontend", "functions", "gather_nd",
         "grouped_attention", "indices", "microsoft", "microsoft_attention", "microsoft_small",
-        "old_operators", "rare_models", "sequences", "spectra", "strings", "support_vectors", "trees",
+        "old_operators", "rare_models", "sequences", "spectra", "strings", "support_vectors",
+        "trees",
     ),
     "kernels": (
         "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin", "cuda_kernels", "cuda_schedule",

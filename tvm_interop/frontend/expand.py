@@ -86,8 +86,8 @@ def _with_own_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
     for body in (model.graph, *model.functions):
         for node in nodes_of(body):
             present = {attribute.name for attribute in node.attribute}
-            missing = (each for each in defaults.get(_name_of(node), ()) if each.name not in present)
-            node.attribute.extend(missing)
+            of_function = defaults.get(_name_of(node), ())
+            node.attribute.extend(each for each in of_function if each.name not in present)
     return model
 
 

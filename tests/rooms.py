@@ -45,9 +45,10 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (
         "as_images", "assigned_boxes", "bfloat16", "bfloat16_programs", "class_tables", "classical",
-        "cumulative_sum", "equal_bools", "fitting_inputs", "frontend", "gather_nd",
+        "cumulative_sum", "equal_bools", "fitting_inputs", "frontend", "functions", "gather_nd",
         "grouped_attention", "indices", "microsoft", "microsoft_attention", "microsoft_small",
-        "old_operators", "sequences", "spectra", "strings", "support_vectors", "trees",
+        "old_operators", "rare_models", "sequences", "spectra", "strings", "support_vectors",
+        "trees",
     ),
     "kernels": (
         "bfloat16_schedule", "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin",

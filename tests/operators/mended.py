@@ -187,6 +187,13 @@ def _others() -> Iterator[Case]:
     for dtype, count in (("float16", 2), ("float64", 4)):
         given = [numbers(dtype, 2, 4, 3), numbers(dtype, count), numbers(dtype, count, seed=1)]
         yield Case("GroupNormalization", given, {"num_groups": count}, opset=18, sums=True)
+    for reduction, dtype in (("none", "bool"), ("add", "float32"), ("max", "int64")):
+        # Indices that are shorter than the data along several axes.
+        for axis, shape in ((0, (2, 2, 3)), (2, (2, 2, 3)), (-1, (3, 2, 5)), (1, (2, 1, 3))):
+            places = np.arange(shape[axis]).reshape([-1 if a == axis % 3 else 1 for a in range(3)])
+            whole = np.broadcast_to(places - (axis == 0), shape).astype("int32")
+            given = [numbers(dtype, 3, 4, 5), whole, numbers(dtype, *shape, seed=1)]
+            yield Case("ScatterElements", given, {"axis": axis, "reduction": reduction})
     for dtype, outputs in (("float16", 1), ("float32", 1), ("float32", 3)):
         rest = (abs(numbers(dtype, 4, seed=s)) for s in range(4))
         given = [numbers(dtype, 2, 4, 3), *rest]

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from tests import nets
+from tests.numerics.onnx_oracle import run_onnxruntime
+from tests.one_node import computed
 from tests.unit.test_onednn import needs_onednn, plain, random, run
 from tvm_interop.lowering.activations import Activation, find_activation
 from tvm_interop.lowering.names import bindings_of
@@ -101,6 +104,44 @@ SPELLINGS = {
         1,
     ),
     "half of it": (lambda x, emit: OPS.multiply(x, number(0.5)), None, 0),
+    "a small number after a sigmoid": (
+        lambda x, emit: OPS.add(emit(OPS.sigmoid(x)), number(1e-6)),
+        Activation("sigmoid"),
+        1,
+    ),
+    "a sigmoid that is never 0": (
+        lambda x, emit: OPS.maximum(emit(OPS.sigmoid(x)), number(1e-6)),
+        Activation("sigmoid"),
+        1,
+    ),
+    "a sigmoid that is never 1": (
+        lambda x, emit: OPS.minimum(emit(OPS.sigmoid(x)), number(1 - 1e-6)),
+        Activation("sigmoid"),
+        1,
+    ),
+    "a small number after a ReLU": (
+        lambda x, emit: OPS.add(emit(NN.relu(x)), number(1e-6)),
+        Activation("relu"),
+        1,
+    ),
+    "a small number": (lambda x, emit: OPS.add(x, number(1e-12)), None, 0),
+    "less a small number": (lambda x, emit: OPS.subtract(x, number(1e-7)), None, 0),
+    "a number just below 1": (lambda x, emit: OPS.multiply(x, number(0.9999999)), None, 0),
+    "the bounds of float16": (
+        lambda x, emit: OPS.minimum(emit(OPS.maximum(x, number(-65504.0))), number(65504.0)),
+        Activation("clip", -65504.0, 65504.0),
+        2,
+    ),
+    "a ReLU with a far bound": (
+        lambda x, emit: OPS.minimum(emit(NN.relu(x)), number(1e5)),
+        Activation("clip", 0.0, 1e5),
+        2,
+    ),
+    "a clip with a far bound": (
+        lambda x, emit: OPS.minimum(emit(OPS.maximum(x, number(-20000.0))), number(6.0)),
+        Activation("clip", -20000.0, 6.0),
+        2,
+    ),
     "a slope of 1.7": (
         lambda x, emit: OPS.multiply(x, emit(OPS.sigmoid(emit(OPS.multiply(x, number(1.702)))))),
         None,
@@ -113,6 +154,26 @@ SPELLINGS = {
 def test_is_recognised_however_it_is_spelled(spelling):  # type: ignore[no-untyped-def]
     build, activation, length = SPELLINGS[spelling]
     assert found_in(build) == (activation, length)
+
+
+@needs_onednn
+@pytest.mark.parametrize("ending", ["add", "clip"])
+def test_a_small_number_after_a_sigmoid_is_kept(ending: str) -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 4, 2, 2])
+    net.conv(x, "conv", (4, 4), 1)
+    net.op("Sigmoid", ["conv"], "sigmoid")
+    low, high = (net.constant(np.array(bound, "float32")) for bound in (1e-6, 1 - 1e-6))
+    if ending == "add":
+        net.op("Add", ["sigmoid", low], "safe")
+    else:
+        net.op("Clip", ["sigmoid", low, high], "safe")
+    net.op("Log", ["safe"], "y")
+    model = net.model("y")
+    feeds = {"x": np.linspace(-900, 900, 16, dtype="float32").reshape(1, 4, 2, 2)}
+    (got,) = computed(model, feeds, providers=["onednn"])
+    wanted = run_onnxruntime(model, feeds)["y"]
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_what_others_read_too_is_no_activation():  # type: ignore[no-untyped-def]

@@ -16,7 +16,7 @@ from tvm import s_tir
 from tests import nets
 from tests.nets import Net, in_float16
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tests.one_node import computed
+from tests.one_node import computed, one_node
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.models import light
@@ -115,3 +115,31 @@ def test_compiled_for_a_gpu(build: Callable[[], onnx.ModelProto]) -> None:
     compilation = for_cuda(in_float16(build()))
     assert {value.dtype for value in compilation.program.values} == {"float16"}
     assert compilation.kernels
+
+
+def test_a_sigmoid_of_a_very_negative_number_is_not_zero(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    random = np.random.default_rng(0)
+    weights = 4 * random.standard_normal((8, 8, 3, 3))
+    net = Net()
+    x = net.input("x", [1, 8, 6, 6], TensorProto.FLOAT16)
+    net.op("Conv", [x, net.constant(weights.astype("float16"))], "conv", pads=[1] * 4)
+    net.op("Sigmoid", ["conv"], "sigmoid")
+    net.op("Add", ["sigmoid", net.constant(np.array(1e-6, "float16"))], "safe")
+    net.op("Log", ["safe"], "y")
+    model = net.model("y")
+    feeds = {"x": random.standard_normal((1, 8, 6, 6)).astype("float16")}
+    (got,) = computed(model, feeds)
+    np.testing.assert_allclose(got, run_onnxruntime(model, feeds)["y"], rtol=2e-2, atol=2e-2)
+    assert "is wrong" not in caplog.text
+
+
+@pytest.mark.parametrize("op", ["GlobalLpPool", "LpNormalization", "ReduceL2", "ReduceLogSum"])
+def test_a_norm_is_finite_though_the_sum_in_it_is_not(op: str) -> None:
+    data = np.full((1, 2, 30, 30), 200, "float16")
+    model, feeds = one_node(op, [data])
+    (got,) = computed(model, feeds)
+    wanted = run_onnxruntime(model, feeds)["y0"]
+    assert np.isfinite(wanted).all()
+    np.testing.assert_allclose(got, wanted, rtol=2e-3)

@@ -55,3 +55,19 @@ def test_data_out_of_range_are_taken_as_the_nearest_element(op: str, sign: int) 
     ends, end_feeds = model_of(op, clamped)
     (wanted,) = run_onnxruntime(ends, end_feeds, rewrites=False).values()
     np.testing.assert_array_equal(computed(model, feeds)[0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("axis", "shape", "reduction"),
+    [(0, (2, 2, 3), "none"), (2, (2, 2, 3), "none"), (-1, (3, 2, 5), "add"), (1, (2, 4, 3), "max")],
+)
+def test_indices_may_be_shorter_than_the_data_along_each_axis(
+    axis: int, shape: tuple[int, ...], reduction: str
+) -> None:
+    random = np.random.default_rng(0)
+    data, updates = (random.standard_normal(s).astype("float32") for s in ((3, 4, 5), shape))
+    places = np.arange(shape[axis]).reshape([-1 if a == axis % 3 else 1 for a in range(3)])
+    given = [data, np.broadcast_to(places, shape).copy(), updates]
+    model, feeds = one_node("ScatterElements", given, axis=axis, reduction=reduction)
+    (got,) = computed(model, feeds)
+    np.testing.assert_allclose(got, run_onnxruntime(model, feeds)["y0"], rtol=1e-6)

@@ -87,6 +87,26 @@ def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
     return relax.op.multiply(number_like(x, gamma), chosen)
 
 
+def _shrink(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM's converter of `Shrink` rounds `lambd` and `bias` to the type of the input, so 0.5 becomes
+    # 0 for integers, and it negates `lambd`, which unsigned integers cannot hold.
+    x = inputs[0]
+    dtype = str(x.ty.dtype)
+    if "float" in dtype:
+        return None
+    wide = bb.emit(relax.op.astype(x, "float64"))
+    limit, bias = (float(attrs.get(name, usual)) for name, usual in (("lambd", 0.5), ("bias", 0.0)))
+    result = number_like(wide, 0)
+    for is_beyond, edge, shift in (
+        (relax.op.greater, limit, -bias),
+        (relax.op.less, -limit, bias),
+    ):
+        moved = bb.emit(relax.op.add(wide, number_like(wide, shift)))
+        beyond = bb.emit(is_beyond(wide, number_like(wide, edge)))
+        result = bb.emit(relax.op.where(beyond, moved, result))
+    return relax.op.astype(bb.emit(relax.op.astype(result, "int64")), dtype)
+
+
 def _thresholded_relu(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
@@ -103,6 +123,7 @@ ACTIVATIONS = {
     "Mish": _mish,
     "PRelu": _prelu,
     "Selu": _selu,
+    "Shrink": _shrink,
     "Softplus": _softplus,
     "ThresholdedRelu": _thresholded_relu,
 }

@@ -124,8 +124,9 @@ def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _dropout(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    training = inputs[2] if len(inputs) > 2 else None
-    if training is not None and _constant(training) != 0:
+    ratio, training = (*inputs[1:3], None, None)[:2]
+    drops = ratio is None or _constant(ratio) != 0
+    if drops and training is not None and _constant(training) != 0:
         raise UnsupportedModelError(
             "it drops elements at random, as in training: export the model for inference"
         )
@@ -262,7 +263,7 @@ def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     pads, value, axes = (*inputs[1:4], None, None, None)[:3]
     if attrs.get("mode") == b"wrap":
         return _wrapped(bb, x, pads, axes)
-    if attrs.get("mode", b"constant") != b"constant" or str(x.ty.dtype) not in _FLOATS:
+    if attrs.get("mode", b"constant") != b"constant":
         return None
     if pads is None:
         # In old opsets, the widths and the value of the padding are attributes, not inputs.
@@ -271,11 +272,39 @@ def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     else:
         widths, fill = constant_array(pads), 0.0 if value is None else _constant(value)
     chosen = np.arange(x.ty.ndim) if axes is None else constant_array(axes)
-    if widths is None or fill is None or chosen is None or widths.min(initial=0) < 0:
+    if widths is None or chosen is None:
         return None
     by_axis = np.zeros((x.ty.ndim, 2), int)
     by_axis[chosen] = widths.reshape(2, -1).T
+    if fill is None:
+        return _padded_with(bb, x, by_axis.tolist(), value)
+    if str(x.ty.dtype) not in _FLOATS or widths.min(initial=0) < 0:
+        return None
     return relax.op.nn.pad(x, [int(width) for width in by_axis.ravel()], "constant", float(fill))
+
+
+def _padded_with(
+    bb: relax.BlockBuilder, x: Any, by_axis: Sequence[tuple[int, int]], value: Any
+) -> Any:
+    """Pad `x` with a number that is computed when the model runs; a negative width cuts elements
+    off.
+
+    Parameters
+    ----------
+    by_axis: the widths before and after, for each axis.
+    """
+    inside = np.ones([1] * len(by_axis), bool)
+    for axis, (before, after) in enumerate(by_axis):
+        if not before and not after:
+            continue
+        size = int(x.ty.shape[axis])
+        places = np.arange(-before, size + after)
+        nearest = relax.const(places.clip(0, size - 1), "int64")
+        x = bb.emit(relax.op.take(x, nearest, axis, mode="clip"))
+        is_old = (places >= 0) & (places < size)
+        inside = inside & is_old.reshape([-1 if a == axis else 1 for a in range(len(by_axis))])
+    scalar = bb.emit(relax.op.reshape(value, ()))
+    return relax.op.where(relax.const(inside, "bool"), x, scalar)
 
 
 def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 import onnx
 import onnx.inliner
+import onnx.version_converter
 
+from ..errors import UnsupportedModelError, first_line
 from .shapes import with_inferred_types
 
 _OWN = "tvm_interop.written_out"
@@ -49,6 +51,52 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
     return model
 
 
+def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with the functions that it defines itself inlined.
+
+    A function of another opset is first converted to the opset of the model.
+
+    Raises
+    ------
+    UnsupportedModelError
+        A function cannot be converted.
+    """
+    if not model.functions:
+        return model
+    complete = _with_own_defaults(model)
+    try:
+        return onnx.inliner.inline_local_functions(complete, convert_version=True)
+    except (RuntimeError, onnx.version_converter.ConvertError) as error:
+        raise UnsupportedModelError(
+            "a function of the model uses another opset than the model, and ONNX cannot convert "
+            f"it: {first_line(error)}; export the model with functions of its own opset"
+        ) from error
+
+
+def _with_own_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with each call of one of its functions having all attributes.
+
+    An attribute that a call lacks is set to the function's default. ONNX's inliner would leave the
+    attribute out, and the operators in the function would use their own defaults.
+    """
+    defaults = {_name_of(function): function.attribute_proto for function in model.functions}
+    if not any(defaults.values()):
+        return model
+    model = _copied(model)
+    for body in (model.graph, *model.functions):
+        for node in nodes_of(body):
+            present = {attribute.name for attribute in node.attribute}
+            of_function = defaults.get(_name_of(node), ())
+            node.attribute.extend(each for each in of_function if each.name not in present)
+    return model
+
+
+def _name_of(item: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, str]:
+    """The names by which a node calls a function."""
+    name = item.op_type if isinstance(item, onnx.NodeProto) else item.name
+    return item.domain, name, item.overload
+
+
 def _inlined(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto | None:
     """Return `model` with the operators in `wanted` inlined.
 
@@ -60,7 +108,7 @@ def _inlined(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.
         return None
 
 
-def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def nodes_of(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Yield every node of `graph` and of its subgraphs, such as the branches of an `If`."""
     for node in graph.node:
         yield node

@@ -1,7 +1,8 @@
 """Computes some operators of float16 tensors in float32, because float16 has too few digits.
 
 ONNX allows a higher precision for intermediate results. In float16, operators that subtract nearly
-equal numbers or compute `log(1 + exp(x))` would be off by several percent.
+equal numbers or compute `log(1 + exp(x))` would be off by several percent. The sum of squares in a
+norm would be infinite for a norm above 256, and a sum whose logarithm is taken for one above 65504.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 from tvm import relax
 
 _IN_FLOAT32 = (
-    *("Celu", "DFT", "DeformConv", "Det", "Elu", "LRN", "LpNormalization", "LpPool", "Mish"),
-    *("STFT", "Selu", "Softplus", "com.microsoft.Inverse"),
+    *("Celu", "DFT", "DeformConv", "Det", "Elu", "GlobalLpPool", "LRN", "LpNormalization"),
+    *("LpPool", "Mish", "ReduceL2", "ReduceLogSum", "STFT", "Selu", "Softplus"),
+    "com.microsoft.Inverse",
 )
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import onnx
-import onnx.inliner
 import tvm
 
 from ..errors import InputError, UnsupportedModelError
@@ -20,7 +19,7 @@ from ..models.source import read_for_import
 from .bfloat16_types import without_bfloat16
 from .bounds import all_within_bounds
 from .class_tables import with_tables
-from .expand import expand_functions
+from .expand import expand_functions, without_functions
 from .fused import FUSED
 from .microsoft import with_domain
 from .narrow_types import with_wider_weights
@@ -37,6 +36,7 @@ from .shapes import (
 from .size_conditions import attached, check_results, check_sizes, ranges_in_words
 from .strings import with_strings
 from .torch_program import as_onnx, is_torch_module
+from .usual_form import with_dense_weights, with_usual_domain
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
 
@@ -175,8 +175,7 @@ class OnnxModel:
         _check_text(model, origin)
         converted = attached(model)
         origin = origin if converted is None else converted.origin
-        if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
+        model = with_dense_weights(without_functions(with_usual_domain(model)))
         model, self._bfloat16 = without_bfloat16(model, origin)
         model, self._strings = with_tables(with_wider_weights(model), origin)
         model = rewritten(with_domain(model), {**RULES, **FUSED})

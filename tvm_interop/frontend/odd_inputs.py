@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..lowering.static_shape import static_rank
+from ..lowering.static_shape import static_rank, static_shape
 from .constants import constant_array
 from .empty import is_empty
 
@@ -29,7 +29,12 @@ def as_tvm_takes_them(op: str, inputs: list[Any], attrs: Mapping[str, Any]) -> l
     left out.
 
     JAX's exporter writes the axes of `Unsqueeze` as a scalar, which becomes a vector here.
+
+    TVM takes the diagonal of `Trilu` as an integer of 32 bits. A diagonal beyond the matrix is
+    replaced by the nearest one that is beyond it too.
     """
+    if op == "Trilu" and len(inputs) > 1:
+        return type(inputs)([inputs[0], _near_diagonal(*inputs[:2])])
     if op == "Gemm" and len(inputs) > 2 and float(attrs.get("beta", 1.0)) == 0:
         return type(inputs)([*inputs[:2], None])
     if op in ("Squeeze", "Unsqueeze") and len(inputs) > 1:
@@ -49,3 +54,11 @@ def as_tvm_takes_them(op: str, inputs: list[Any], attrs: Mapping[str, Any]) -> l
         if array.item() == np.iinfo(array.dtype).min:
             changed[i] = relax.const(array.reshape([1] * max(array.ndim, 1)), str(array.dtype))
     return changed
+
+
+def _near_diagonal(x: Any, k: Any) -> Any:
+    known, shape = constant_array(k), static_shape(x.ty)
+    if known is None or shape is None or len(shape) < 2:
+        return k
+    rows, columns = shape[-2:]
+    return relax.const(known.clip(-rows, columns), str(known.dtype))

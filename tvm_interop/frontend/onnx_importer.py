@@ -275,6 +275,9 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         turn_no_more(named, self._turned)
         for node in nodes_of(named):
             node.name = node_name(node)
+            # An empty name at the end stands for an optional input that is left out.
+            while node.input and not node.input[-1]:
+                del node.input[-1]
             if is_known(node) or is_classical(node):
                 node.op_type = full_name(node)
         used = {name for node in nodes_of(named) for name in node.input}

@@ -66,6 +66,11 @@ def _unary(kind: str) -> Rule:
     return rule
 
 
+def _where(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    inputs = [node.input[0], w.floats(*node.input[1:4]), w.floats(*node.input[4:7])]
+    w.rounded(w.op("Where", inputs), node.input[7], input_of(node, 8), node.output[0])
+
+
 def _average_pool(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     _pool(w, node, attrs, "AveragePool")
 
@@ -207,5 +212,6 @@ RULES: Rules = {
     (MICROSOFT, "QLinearConcat"): _concat,
     (MICROSOFT, "QLinearAveragePool"): _average_pool,
     (MICROSOFT, "QLinearGlobalAveragePool"): _global_average_pool,
+    (MICROSOFT, "QLinearWhere"): _where,
 }
 """Maps the domain and name of an integer operator to the function that rewrites it."""

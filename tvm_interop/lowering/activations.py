@@ -29,9 +29,16 @@ needs more operators for one activation.
 _TOLERANCE = 2e-6
 """Two results are equal if their relative difference is at most this number.
 
-For a result below 1, this is the limit of the absolute difference. Constants such as 1/6 are
-rounded to float32, so results are not exact.
+For a result below 1, this is the limit of the absolute difference, except for a clip. Constants
+such as 1/6 are rounded to float32, so results are not exact.
 """
+_EXACT = 1e-7
+"""The largest relative difference at 0 and far from 0, if the activation is 0, 1 or -1 there.
+
+Otherwise small numbers could be lost that a model adds on purpose, as in `log(sigmoid(x) + 1e-6)`.
+"""
+_VANISHING = 1e-30
+"""Results that are smaller than this number are taken to be 0."""
 _LARGE = 1e30
 """The bound that is set for a clip that has no lower bound or no upper bound."""
 
@@ -121,9 +128,18 @@ _OPERATORS: dict[str, Callable[..., _Array]] = {
 }
 """The NumPy function of each element-wise operator."""
 
-_SAMPLES = np.concatenate(
-    [np.linspace(-12, 12, 481), [1e-4, -1e-4, 20, -20, 50, -50, 200, -200, 1e4, -1e4]]
+_SIZES = np.array(
+    [1e-20, 1e-12, 1e-8, 1e-6, 1e-4, 20, 50, 200, 1e4, 1e5, 1e6, 1e8, 1e12, 1e20, 1e30, 1e37, 1e38]
 )
+_SAMPLES = np.concatenate([np.linspace(-12, 12, 481), [0.0], _SIZES, -_SIZES])
+"""The arguments for which a chain is compared with an activation.
+
+The largest arguments show bounds such as the largest number of float16. The smallest ones show
+whether a small number is added.
+"""
+_IS_FLAT = (_SAMPLES == 0) | (np.abs(_SAMPLES) >= 20)
+"""Whether an activation may be flat around each sample, so that constants cause no rounding error.
+"""
 
 
 def find_activation(
@@ -234,24 +250,37 @@ def _only_leaves_by(
 
 
 def _recognised(results: _Array) -> Activation | None:
-    low, high = float(np.min(results)), float(np.max(results))
-    if low < high and _agree(results, np.clip(_SAMPLES, low, high)):
-        # If the smallest result equals the smallest sample, the clip has no lower bound, or a bound
-        # below all samples. This code then assumes that there is no bound. The same holds for the
-        # upper bound.
-        unbounded = high >= np.max(_SAMPLES)
-        if unbounded and low == 0:
-            return Activation("relu")
-        if low <= np.min(_SAMPLES):
-            low = -_LARGE
-        if low > -_LARGE or not unbounded:
-            return Activation("clip", low, _LARGE if unbounded else high)
-        return None
+    clip = _recognised_clip(results)
+    if clip is not None:
+        return clip
     for name, function in _KNOWN.items():
         if _agree(results, function(_SAMPLES)):
             return Activation(name)
     return None
 
 
+def _recognised_clip(results: _Array) -> Activation | None:
+    """The ReLU or the clip with these results; None for other results.
+
+    A bound is the result for at least two samples. A single sample that gives the smallest or the
+    largest result is the end of the samples, and not a bound.
+    """
+    low, high = float(np.min(results)), float(np.max(results))
+    if not low < high:
+        return None
+    wanted = np.clip(_SAMPLES, low, high)
+    if not np.all(np.abs(results - wanted) <= _TOLERANCE * np.abs(wanted)):
+        return None
+    has_low, has_high = (np.count_nonzero(results == bound) > 1 for bound in (low, high))
+    if has_low and not has_high and low == 0:
+        return Activation("relu")
+    if not has_low and not has_high:
+        return None
+    return Activation("clip", low if has_low else -_LARGE, high if has_high else _LARGE)
+
+
 def _agree(got: _Array, wanted: _Array) -> bool:
-    return bool(np.all(np.abs(got - wanted) <= _TOLERANCE * np.maximum(np.abs(wanted), 1)))
+    difference, size = np.abs(got - wanted), np.abs(wanted)
+    is_exact = _IS_FLAT & ((size < _VANISHING) | (size == 1))
+    allowed = np.where(is_exact, _EXACT * size + _VANISHING, _TOLERANCE * np.maximum(size, 1))
+    return bool(np.all(difference <= allowed))

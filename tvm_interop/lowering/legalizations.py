@@ -4,6 +4,8 @@
   them up in float32. GELU is computed in float32 too, because its terms nearly cancel. TVM would
   compute in float16. After some hundred terms, even the second digit of such a sum is wrong. The
   casts are part of the operator's kernel, so the operator is still one kernel.
+- A sigmoid of float16 is computed in float32 too. Below -11, the exponential in it is larger than
+  every number of float16, and the sigmoid would be 0.
 - Numbers are rounded to integers of 8 bits as ONNX specifies: halves are rounded to the even
   integer.
 - Products and quotients with a constant 0 are computed, so that `x * 0` is NaN if x is infinity or
@@ -24,6 +26,7 @@ from .extremes import Legalization, extremes
 from .grid_sample import legalize_grid_sample
 from .group_norm import legalize_group_norm, legalize_instance_norm
 from .quantised_kernels import rounded_to_steps
+from .scatter_elements import legalize_scatter_elements
 
 _SUMMING = (
     "relax.mean",
@@ -46,6 +49,7 @@ _HAVE_NO_HALF = tuple(
     for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan")
 )
 """Functions for which LLVM calls the C library. The C library has no float16 versions of them."""
+_WITH_EXPONENTIALS = ("relax.nn.silu", "relax.sigmoid")
 _WITH_ZERO = (
     "relax.divide",
     "relax.floor_divide",
@@ -62,8 +66,9 @@ def legalizations() -> dict[str, Legalization]:
         "relax.nn.group_norm": legalize_group_norm,
         "relax.nn.instance_norm": legalize_instance_norm,
         "relax.quantize": _quantize,
+        "relax.scatter_elements": legalize_scatter_elements,
     }
-    own |= {name: _wide(name) for name in (*_SUMMING, *_HAVE_NO_HALF)}
+    own |= {name: _wide(name) for name in (*_SUMMING, *_HAVE_NO_HALF, *_WITH_EXPONENTIALS)}
     own |= {name: _heeding_zero(name) for name in _WITH_ZERO}
     return own | extremes()
 

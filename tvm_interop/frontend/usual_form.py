@@ -1,0 +1,94 @@
+"""Brings valid ONNX models of rare forms into the usual form.
+
+ONNX's own domain has two names, the empty name and `ai.onnx`. ONNX's checker and its inference of
+types know only the empty name. Sparse weights and constants become dense tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from .expand import inner_graphs, nodes_of
+
+_CONSTANT = "sparse_value"
+"""The attribute of a `Constant` that holds a sparse tensor."""
+
+
+_OWN_DOMAIN = "ai.onnx"
+"""The second name of ONNX's own domain."""
+
+
+def with_usual_domain(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with the empty name for ONNX's own domain; `model` itself if it has no other
+    name for it.
+    """
+    if not any(item.domain == _OWN_DOMAIN for item in _with_domains(model)):
+        return model
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for item in _with_domains(changed):
+        if item.domain == _OWN_DOMAIN:
+            item.domain = ""
+    return changed
+
+
+def _with_domains(
+    model: onnx.ModelProto,
+) -> Iterator[onnx.NodeProto | onnx.OperatorSetIdProto]:
+    """Yield the nodes and the imported opsets of a model and of its functions."""
+    yield from model.opset_import
+    yield from nodes_of(model.graph)
+    for function in model.functions:
+        yield from function.opset_import
+        yield from nodes_of(function)
+
+
+def with_dense_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with dense tensors in place of sparse ones; `model` itself if it has none."""
+    if not any(_is_sparse(graph) for graph in _graphs_of(model.graph)):
+        return model
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for graph in _graphs_of(changed.graph):
+        graph.initializer.extend(map(_dense, graph.sparse_initializer))
+        del graph.sparse_initializer[:]
+        for attribute in _sparse_constants(graph):
+            tensor = _dense(attribute.sparse_tensor)
+            attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
+    return changed
+
+
+def _graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in nodes_of(graph):
+        yield from inner_graphs(node)
+
+
+def _is_sparse(graph: onnx.GraphProto) -> bool:
+    return bool(graph.sparse_initializer) or any(True for _ in _sparse_constants(graph))
+
+
+def _sparse_constants(graph: onnx.GraphProto) -> Iterator[onnx.AttributeProto]:
+    for node in graph.node:
+        if node.op_type == "Constant":
+            yield from (each for each in node.attribute if each.name == _CONSTANT)
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+    """The dense tensor with the numbers of `sparse`, and with 0 elsewhere.
+
+    The indices have the shape (numbers,) and count in row-major order, or the shape (numbers, axes)
+    with an index for each axis.
+    """
+    values, indices = map(numpy_helper.to_array, (sparse.values, sparse.indices))
+    shape = tuple(sparse.dims)
+    array = np.zeros(shape, values.dtype)
+    if indices.ndim == 1:
+        array.reshape(-1)[indices] = values
+    else:
+        array[tuple(indices.T)] = values
+    return numpy_helper.from_array(array, sparse.values.name)

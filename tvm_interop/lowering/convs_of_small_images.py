@@ -24,7 +24,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .names import readers_of, replace_bindings, values_of
+from .names import NewBindings, readers_of, replace_bindings, values_of
 from .static_shape import static_shape
 
 _ADD, _CONCAT, _CONV, _POOL, _RESIZE = (
@@ -169,17 +169,11 @@ class _Resizes(_Dataflow):
     def _made(
         self, var: relax.Var, conv: _Convolution, shift: relax.Expr | None
     ) -> list[relax.Binding]:
-        made: list[relax.Binding] = []
-        builder = relax.BlockBuilder()
-
-        def bound(call: relax.Expr, name: str) -> relax.Var:
-            call = builder.normalize(call)
-            made.append(relax.VarBinding(relax.DataflowVar(name, call.ty), call))
-            return made[-1].var
+        new = NewBindings()
 
         def convolved(image: relax.Expr, weights: Weights) -> relax.Var:
             args = [image, relax.const(np.ascontiguousarray(weights), "float32")]
-            return bound(relax.Call(conv.call.op, args, conv.call.attrs), var.name)
+            return new.bind(relax.Call(conv.call.op, args, conv.call.attrs), var.name)
 
         begins = np.cumsum([0, *(static_shape(part.ty)[1] for part in conv.parts)])  # type: ignore[index]
         slices = [conv.weights[:, a:b] for a, b in pairwise(begins)]
@@ -188,7 +182,7 @@ class _Resizes(_Dataflow):
         plain = [part for part, stays in zip(conv.parts, late, strict=True) if stays]
         summands = []
         if plain:
-            image = plain[0] if len(plain) == 1 else bound(relax.op.concat(plain, 1), var.name)
+            image = plain[0] if len(plain) == 1 else new.bind(relax.op.concat(plain, 1), var.name)
             kept = [each for each, stays in zip(slices, late, strict=True) if stays]
             summands = [convolved(image, np.concatenate(kept, axis=1))]
         for part, weights in zip(conv.parts, slices, strict=True):
@@ -196,14 +190,14 @@ class _Resizes(_Dataflow):
             if resize is not None:
                 small = convolved(resize.args[0], weights)
                 args = [small, *resize.args[1:]]
-                summands.append(bound(relax.Call(resize.op, args, resize.attrs), part.name))
+                summands.append(new.bind(relax.Call(resize.op, args, resize.attrs), part.name))
         total = summands[0]
         for i, summand in enumerate(summands):
             if i > 0:
-                total = bound(relax.op.add(total, summand), var.name)
+                total = new.bind(relax.op.add(total, summand), var.name)
             if i == 0 and shift is not None:
-                total = bound(relax.op.add(total, shift), var.name)
-        return [*made[:-1], relax.VarBinding(var, made[-1].value)]
+                total = new.bind(relax.op.add(total, shift), var.name)
+        return new.defining(var)
 
     def _convolution(self, var: relax.Expr) -> _Convolution | None:
         """The convolution that computes `var`, if it can be computed before a resize."""
@@ -265,19 +259,12 @@ class _Pools(_Dataflow):
         found = self._pointwise(image) if self._is_read_once(image) else None
         if found is None or len(found[1]) < _FEWEST_CHANNELS:
             return [binding]
-        conv, builder = found[0], relax.BlockBuilder()
-        small = builder.normalize(relax.Call(pool.op, [conv.args[0]], pool.attrs))
-        pooled = relax.DataflowVar(var.name, small.ty)
-        call = builder.normalize(relax.Call(conv.op, [pooled, conv.args[1]], conv.attrs))
-        if shift is None:
-            return [relax.VarBinding(pooled, small), relax.VarBinding(var, call)]
-        convolved = relax.DataflowVar(image.name, call.ty)
-        total = builder.normalize(relax.op.add(convolved, shift))
-        return [
-            relax.VarBinding(pooled, small),
-            relax.VarBinding(convolved, call),
-            relax.VarBinding(var, total),
-        ]
+        conv, new = found[0], NewBindings()
+        pooled = new.bind(relax.Call(pool.op, [conv.args[0]], pool.attrs), var.name)
+        convolved = new.bind(relax.Call(conv.op, [pooled, conv.args[1]], conv.attrs), image.name)
+        if shift is not None:
+            new.bind(relax.op.add(convolved, shift), var.name)
+        return new.defining(var)
 
     @staticmethod
     def _is_smaller_mean(pool: relax.Call) -> bool:

@@ -89,6 +89,28 @@ def replace_bindings(
     return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
 
 
+class NewBindings:
+    """The bindings that replace another binding, in order."""
+
+    def __init__(self) -> None:
+        self._builder = relax.BlockBuilder()
+        self._made: list[relax.Binding] = []
+
+    def bind(self, value: relax.Expr, name: str) -> relax.Var:
+        """Bind `value` to a new variable, and return the variable."""
+        value = self._builder.normalize(value)
+        self._made.append(relax.VarBinding(relax.DataflowVar(name, value.ty), value))
+        return self._made[-1].var
+
+    def all(self) -> list[relax.Binding]:
+        """All bindings."""
+        return list(self._made)
+
+    def defining(self, var: relax.Var) -> list[relax.Binding]:
+        """All bindings, of which the last defines `var`. There must be at least one."""
+        return [*self._made[:-1], relax.VarBinding(var, self._made[-1].value)]
+
+
 def rename_bindings(func: relax.Function, names: Mapping[relax.Var, str]) -> relax.Function:
     """`func` with each variable in `names` renamed; two variables may get the same name.
 

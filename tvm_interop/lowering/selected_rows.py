@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .names import bindings_of, readers_of, replace_bindings, values_of
+from .names import NewBindings, bindings_of, readers_of, replace_bindings, values_of
 from .static_shape import static_shape
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -159,16 +159,14 @@ def _selected(
     var: relax.Var, tensor: relax.Var, rows: Rows, selection: _Selection
 ) -> list[relax.Binding]:
     """The bindings of a selection `var` from a tensor that has only the rows `rows`."""
-    builder = relax.BlockBuilder()
-    made: list[relax.Binding] = []
+    new = NewBindings()
     if not np.array_equal(rows, selection.rows):
         places = relax.const(np.searchsorted(rows, selection.rows), "int64")
-        call = builder.normalize(relax.op.take(tensor, places, selection.axis, "clip"))
-        tensor = relax.DataflowVar(var.name, call.ty)
-        made = [relax.VarBinding(tensor, call)]
+        tensor = new.bind(relax.op.take(tensor, places, selection.axis, "clip"), var.name)
     shape = static_shape(var.ty)
     assert shape is not None
-    return [*made, relax.VarBinding(var, builder.normalize(relax.op.reshape(tensor, shape)))]
+    new.bind(relax.op.reshape(tensor, shape), var.name)
+    return new.defining(var)
 
 
 class _Moving:
@@ -223,25 +221,19 @@ class _Moving:
         self, order: Iterable[relax.Var], tensor: relax.Var
     ) -> tuple[list[relax.Binding], relax.Var]:
         """The bindings that compute only the selected rows, and the variable for `tensor`."""
-        made: list[relax.Binding] = []
-        builder = relax.BlockBuilder()
-        new: dict[relax.Expr, relax.Var] = {}
-
-        def bound(call: relax.Expr, name: str) -> relax.Var:
-            call = builder.normalize(call)
-            made.append(relax.VarBinding(relax.DataflowVar(name, call.ty), call))
-            return made[-1].var
+        new = NewBindings()
+        fewer: dict[relax.Expr, relax.Var] = {}
 
         def cut(expr: relax.Expr, axis: int) -> relax.Expr:
-            if expr in new:
-                return new[expr]
+            if expr in fewer:
+                return fewer[expr]
             if isinstance(expr, tvm.ir.GenericConst):
                 array = expr.value.numpy()
                 return relax.const(np.take(array, self._rows, axis), str(expr.ty.dtype))
             if (expr, axis) not in self._cut:
                 places = relax.const(self._rows, "int64")
                 call = relax.op.take(expr, places, axis, "clip")
-                self._cut[expr, axis] = bound(call, expr.name)
+                self._cut[expr, axis] = new.bind(call, expr.name)
             return self._cut[expr, axis]
 
         for var in order:
@@ -256,10 +248,10 @@ class _Moving:
             if call.op in _VIEWS:
                 shape = list(static_shape(var.ty) or ())
                 shape[axis] = len(self._rows)
-                new[var] = bound(relax.op.reshape(args[0], shape), var.name)
+                fewer[var] = new.bind(relax.op.reshape(args[0], shape), var.name)
             else:
-                new[var] = bound(relax.Call(call.op, args, call.attrs), var.name)
-        return made, new[tensor]
+                fewer[var] = new.bind(relax.Call(call.op, args, call.attrs), var.name)
+        return new.all(), fewer[tensor]
 
 
 def _op(name: str) -> tvm.ir.Op:

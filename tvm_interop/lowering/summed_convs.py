@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .names import readers_of, replace_bindings, values_of
+from .names import NewBindings, readers_of, replace_bindings, values_of
 from .static_shape import static_shape
 
 _CONV = tvm.ir.Op.get("relax.nn.conv2d")
@@ -101,26 +101,19 @@ class _Sums:
         merged, gone = _merged(windows)
         if not merged:
             return [binding]
-        made: list[relax.Binding] = []
-        builder = relax.BlockBuilder()
-
-        def bound(call: relax.Expr, name: str) -> relax.Var:
-            call = builder.normalize(call)
-            made.append(relax.VarBinding(relax.DataflowVar(name, call.ty), call))
-            return made[-1].var
-
+        new = NewBindings()
         parts = [leaf for leaf in leaves if leaf not in gone and not _is_constant(leaf)]
         total: relax.Expr | None = None
         for leaf in parts:
             part: relax.Expr = leaf
             if leaf in merged:
-                part = bound(merged[leaf], leaf.name)
-            total = part if total is None else bound(relax.op.add(total, part), var.name)
+                part = new.bind(merged[leaf], leaf.name)
+            total = part if total is None else new.bind(relax.op.add(total, part), var.name)
             if leaf is parts[0] and (shift := _total_shift(leaves)) is not None:
-                total = bound(relax.op.add(total, shift), var.name)
-        # The last binding computes the whole sum. `made` is not empty: it has at least the binding
-        # of the merged convolution.
-        return [*made[:-1], relax.VarBinding(var, made[-1].value)]
+                total = new.bind(relax.op.add(total, shift), var.name)
+        # The last binding computes the whole sum. There is at least the binding of the merged
+        # convolution.
+        return new.defining(var)
 
     def _is_sum(self, var: relax.Expr) -> bool:
         value = self._values.get(var) if isinstance(var, relax.Var) else None

@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .names import replace_bindings
+from .names import NewBindings, replace_bindings
 from .static_shape import static_shape
 
 _CONVS = {
@@ -106,37 +106,30 @@ def _replaced(binding: relax.Binding) -> list[relax.Binding]:
     if axes is None:
         return [binding]
     conv, _, _ = _CONVS[call.op]
-    builder = relax.BlockBuilder()
     array = _sub_pixel_weights(call.args[1].value.numpy(), axes)
     weights = relax.const(array, str(array.dtype))
     padding = [axis.padding[end] for end in (0, 1) for axis in axes]
-    wide = builder.normalize(conv(call.args[0], weights, padding=padding))
-    made: list[relax.Binding] = []
-
-    def bound(value: Any, name: str) -> relax.Var:
-        value = builder.normalize(value)
-        var = relax.DataflowVar(name, value.ty)
-        made.append(relax.VarBinding(var, value))
-        return var
-
-    pixels = bound(wide, binding.var.name)
+    wide = conv(call.args[0], weights, padding=padding)
+    new, name = NewBindings(), binding.var.name
+    pixels = new.bind(wide, name)
     batch = static_shape(call.args[0].ty)[0]  # type: ignore[index]  # `_axes` checked the shape.
     channels = int(call.args[1].ty.shape[1])
     rank = len(axes)
     apart = [batch, channels, *(a.stride for a in axes), *(a.positions for a in axes)]
     together = [batch, channels, *(a.stride * a.positions for a in axes)]
     order = [0, 1, *(2 + i for axis in range(rank) for i in (rank + axis, axis))]
-    split = bound(relax.op.reshape(pixels, apart), f"{binding.var.name}_split")
-    turned = bound(relax.op.permute_dims(split, order), f"{binding.var.name}_turned")
+    split = new.bind(relax.op.reshape(pixels, apart), f"{name}_split")
+    turned = new.bind(relax.op.permute_dims(split, order), f"{name}_turned")
     result: Any = relax.op.reshape(turned, together)
     if not all(axis.is_whole for axis in axes):
         result = relax.op.strided_slice(
-            bound(result, f"{binding.var.name}_whole"),
+            new.bind(result, f"{name}_whole"),
             axes=list(range(2, 2 + rank)),
             begin=[axis.skipped for axis in axes],
             end=[axis.skipped + axis.size for axis in axes],
         )
-    return [*made, relax.VarBinding(binding.var, builder.normalize(result))]
+    new.bind(result, name)
+    return new.defining(binding.var)
 
 
 def _axes(call: relax.Call) -> list[_Axis] | None:

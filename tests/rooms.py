@@ -87,8 +87,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "serving": (
         "server_access", "server_blocks", "server_clients", "server_executor", "server_faults",
-        "server_limits", "server_models", "server_options", "server_ray", "serving",
-        "serving_deadlines", "serving_measuring", "serving_observed", "serving_pace",
+        "server_limits", "server_models", "server_options", "server_ray", "server_reload",
+        "serving", "serving_deadlines", "serving_measuring", "serving_observed", "serving_pace",
         "serving_policies", "top", "top_whole",
     ),
     "session": ("known_kernels", "session", "session_background", "session_by_size"),

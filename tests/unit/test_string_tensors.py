@@ -325,7 +325,8 @@ def test_the_model_runs_in_blocks(encoding: Artifact, labels: list[str]) -> None
     model = Model("encoder", tvm_interop.load(encoding.path))
     model.divide(2)
     ticket = Ticket(
-        0, 0, 0.0, inputs=feed_of(FORMS[0]), rows=1, shape=0, done=lambda ticket: None, served="e"
+        0, 0, 0.0, inputs=feed_of(FORMS[0]), rows=1, shape=0, checked_by=model,
+        done=lambda ticket: None, served="e",
     )  # fmt: skip
     for block in range(model.num_blocks):
         model.run_block(0, block, ticket)

@@ -194,6 +194,10 @@ class Service:
         if ticket.error is not None:
             raise ticket.error
         assert ticket.outputs is not None
+        if ticket.checked_by is not model:
+            # The model was loaded again while the request waited, and the new model has run it.
+            model = ticket.checked_by
+            chosen = chosen_outputs(model, call.outputs)
         answer = Answer(
             [(model.outputs[i], ticket.outputs[i]) for i in chosen],
             ticket.ran_batch,

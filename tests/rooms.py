@@ -91,7 +91,9 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "serving", "serving_deadlines", "serving_measuring", "serving_observed", "serving_pace",
         "serving_policies", "top", "top_whole",
     ),
-    "session": ("known_kernels", "session", "session_background", "session_by_size"),
+    "session": (
+        "known_kernels", "session", "session_background", "session_by_size", "session_fork",
+    ),
     "tests": (
         "audit", "code_blocks", "doctests", "environment_page", "house", "install_page", "links",
         "object_files",

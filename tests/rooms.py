@@ -39,7 +39,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "contrib": ("relay",),
     "execution": (
         "conformance", "end_of_process", "fork", "graph_module", "native_model", "packed_weights",
-        "remote", "run_counts", "scratch", "segments",
+        "remote", "run_counts", "scratch", "segments", "shared_buffers",
     ),
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (

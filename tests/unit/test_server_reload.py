@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +21,17 @@ from tests.served import Slow, direct, perceptron, rows, two_types
 from tests.unit.test_server_executor import Gate, sequential
 from tvm_interop import Artifact, compile
 from tvm_interop.errors import InputError, UnavailableError
+from tvm_interop.serving import Server
 from tvm_interop.serving.server.config import ServerConfig
 from tvm_interop.serving.server.executor import Executor
 from tvm_interop.serving.server.model import Model
 from tvm_interop.serving.server.protocol import InferCall
+from tvm_interop.serving.server.repository import Repository
 from tvm_interop.serving.server.service import Service
 from tvm_interop.serving.server.ticket import Waiter
+
+THREADS_OF_ASYNCIO = min(32, (os.cpu_count() or 1) + 4)
+"""The number of threads of `asyncio.to_thread`."""
 
 
 def two_outputs(first: str, second: str) -> Artifact:
@@ -132,14 +143,50 @@ def test_a_change_ends_with_the_executor(held: Callable[[Artifact], Held]) -> No
         except UnavailableError as error:
             refused.append(error)
 
-    def stop_and_add() -> None:
-        changing = threading.Thread(target=add, daemon=True)
-        changing.start()
-        time.sleep(0.2)
-        assert not each.executor.drain(0.1)
-        each.executor.close(0.1)
-        changing.join(20)
-
-    each.while_held(stop_and_add)
+    changing = threading.Thread(target=add, daemon=True)
+    changing.start()
+    deadline = time.monotonic() + 20
+    while not each.executor._is_paused:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert not each.executor.drain(0.1)
+    each.executor.close(0.1)
+    each.go_on()
+    changing.join(20)
+    assert not changing.is_alive()
     add()
     assert ["shutting down" in str(error) for error in refused] == [True, True]
+
+
+def test_loads_leave_large_requests_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large bodies are decoded in threads, which models that are being loaded must not occupy."""
+    go_on, loads = threading.Event(), 2 * THREADS_OF_ASYNCIO
+
+    def load(self: Repository, executor: Executor, name: str) -> None:
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(Repository, "load", load)
+    large = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 12], "data": [0.0] * 12}],
+        "parameters": {"comment": "x" * 100_000},
+    }
+    with (
+        Server({"net": perceptron()}, http_port=0, grpc_port=None, model_folder=tmp_path) as server,
+        ThreadPoolExecutor(loads) as clients,
+    ):
+
+        def post(path: str, body: Any) -> int:
+            url = f"http://{server.http_url}/v2/{path}"
+            data = json.dumps(body).encode()
+            request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=20) as response:
+                return int(response.status)
+
+        loading = [clients.submit(post, "repository/models/a/load", {}) for _ in range(loads)]
+        time.sleep(0.5)  # The loads arrive.
+        try:
+            assert post("models/net/infer", large) == 200
+            assert not any(each.done() for each in loading)
+        finally:
+            go_on.set()
+        assert {each.result() for each in loading} == {200}

@@ -90,12 +90,15 @@ class Repository:
         Raises
         ------
         UnavailableError
-            The server has no model folder.
+            The server has no model folder, or it is shutting down.
         ModelNotFoundError
             The folder has no artifact of this name.
         """
         path = self._path(name)
         with self._lock:
+            if not executor.is_ready:
+                why = executor.broken or "the server is shutting down; ask another server"
+                raise UnavailableError(why)
             try:
                 executor.add(self.open(name, path))
             except TVMInteropError as error:

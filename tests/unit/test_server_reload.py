@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import threading
 import time
 import urllib.request
@@ -20,7 +21,7 @@ from tests.nets import Net
 from tests.served import Slow, direct, perceptron, rows, two_types
 from tests.unit.test_server_executor import Gate, sequential
 from tvm_interop import Artifact, compile
-from tvm_interop.errors import InputError, UnavailableError
+from tvm_interop.errors import ArtifactError, InputError, UnavailableError
 from tvm_interop.serving import Server
 from tvm_interop.serving.server.config import ServerConfig
 from tvm_interop.serving.server.executor import Executor
@@ -190,3 +191,30 @@ def test_loads_leave_large_requests_alone(tmp_path: Path, monkeypatch: pytest.Mo
         finally:
             go_on.set()
         assert {each.result() for each in loading} == {200}
+
+
+def test_a_file_of_the_folder_may_be_overwritten(tmp_path: Path) -> None:
+    """A model goes on with its weights while somebody copies the next file over its own one."""
+    file = tmp_path / "folder" / "net.tar"
+    file.parent.mkdir()
+    perceptron().save(file)
+    old = file.read_bytes()
+    call = InferCall("net", "", {"x": rows(1)})
+    with Server({}, http_port=0, grpc_port=None, model_folder=file.parent) as server:
+        assert server.service is not None
+        service = server.service
+
+        def answer() -> np.ndarray:
+            return asyncio.run(service.infer(call)).outputs[0][1]
+
+        asyncio.run(service.load_model("net"))
+        wanted = direct(perceptron(), {"x": rows(1)})[0]
+        np.testing.assert_array_equal(answer(), wanted)
+        file.write_bytes(bytes(len(old)))
+        np.testing.assert_array_equal(answer(), wanted)
+        with pytest.raises(ArtifactError, match=re.escape(f"`{file}`: ")):
+            asyncio.run(service.load_model("net"))
+        np.testing.assert_array_equal(answer(), wanted)
+        file.write_bytes(old)
+        asyncio.run(service.load_model("net"))
+        np.testing.assert_array_equal(answer(), wanted)

@@ -38,8 +38,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "contrib": ("relay",),
     "execution": (
-        "conformance", "end_of_process", "fork", "graph_module", "native_model", "packed_weights",
-        "remote", "run_counts", "scratch", "segments", "shared_buffers",
+        "conformance", "end_of_process", "fork", "graph_module", "memory_of_runs", "native_model",
+        "packed_weights", "remote", "run_counts", "scratch", "segments", "shared_buffers",
     ),
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (

@@ -39,8 +39,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "contrib": ("relay",),
     "execution": (
-        "conformance", "end_of_process", "fork", "graph_module", "native_model", "packed_weights",
-        "remote", "run_counts", "scratch", "segments",
+        "conformance", "end_of_process", "fork", "graph_module", "memory_of_runs", "native_model",
+        "packed_weights", "remote", "run_counts", "scratch", "segments", "shared_buffers",
     ),
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (
@@ -90,11 +90,13 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "serving": (
         "server_access", "server_blocks", "server_clients", "server_executor", "server_faults",
-        "server_limits", "server_models", "server_options", "server_ray", "serving",
-        "serving_deadlines", "serving_measuring", "serving_observed", "serving_pace",
+        "server_limits", "server_models", "server_options", "server_ray", "server_reload",
+        "serving", "serving_deadlines", "serving_measuring", "serving_observed", "serving_pace",
         "serving_policies", "top", "top_whole",
     ),
-    "session": ("known_kernels", "session", "session_background", "session_by_size"),
+    "session": (
+        "known_kernels", "session", "session_background", "session_by_size", "session_fork",
+    ),
     "tests": (
         "audit", "code_blocks", "doctests", "environment_page", "house", "install_page", "links",
         "object_files",

@@ -119,7 +119,10 @@ ScratchBlock* ClaimForKernel(int list) {
   return mine = NewBlock(list);
 }
 
-// Returns the free block that is best for an instance, or null if no block is free. The best is the
+// Returns the free block that is best for an instance that needs `nbytes` bytes, a rounded size
+// (see `SizeAt`). A size that is not rounded would not do: an instance that needs a few bytes would
+// find each block too large, even the blocks of the smallest size, and would add a block in each
+// run. Returns null if no block is free. The best is the
 // smallest block that is large enough. If none is large enough, it is the largest block, which will
 // then grow.
 ScratchBlock* BestBlock(size_t nbytes) {
@@ -205,7 +208,7 @@ ScratchLease::ScratchLease(const ScratchNeed& need) {
   if (need.nbytes_ == 0) return;
   const bool is_kernel = need.user_ == ScratchUser::kKernel;
   ScratchBlock* const block =
-      is_kernel ? ClaimForKernel(need.size_ / kSizesOfClass) : ClaimForInstance(need.nbytes_);
+      is_kernel ? ClaimForKernel(need.size_ / kSizesOfClass) : ClaimForInstance(SizeAt(need.size_));
   try {
     if (block->nbytes.load(std::memory_order_relaxed) < need.nbytes_) {
       block->memory.reset();  // The old memory goes first, so that both are never there at once.

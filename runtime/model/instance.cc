@@ -192,8 +192,23 @@ void Instance::MakePorts() {
 }
 
 void* Instance::OwnBuffer(Port* port) {
-  if (port->own == nullptr) port->own = AlignedZeros(port->nbytes);
+  if (port->own == nullptr) {
+    port->own = AlignedZeros(port->nbytes);
+    const char* begin = port->own.get();
+    own_buffers_[begin] = {begin + port->nbytes, plan_.values[port->value].storage};
+  }
   return port->own.get();
+}
+
+bool Instance::IsInOwnBufferOfAnother(const Port& port) const {
+  const char* given = static_cast<const char*>(port.given);
+  auto found = own_buffers_.upper_bound(given);
+  if (given == nullptr || found == own_buffers_.begin()) return false;
+  --found;
+  const bool is_written = plan_.values[port.value].storage != Storage::kInput ||
+                          found->second.storage != Storage::kInput;
+  return is_written && found->first != port.own.get() &&
+         std::less<const char*>()(given, found->second.end);
 }
 
 void Instance::Place(const Port& port, void* address) {
@@ -311,6 +326,11 @@ void Instance::Bind(const void* const* inputs, void* const* outputs, const RowCo
     take(&outputs_[i], outputs == nullptr ? nullptr : outputs[i]);
   }
   FindOverlaps();
+  for (std::vector<Port>* ports : {&inputs_, &outputs_}) {
+    for (Port& port : *ports) {
+      port.is_copied = port.is_copied || IsInOwnBufferOfAnother(port);
+    }
+  }
   for (std::vector<Port>* ports : {&inputs_, &outputs_}) {
     for (Port& port : *ports) {
       // A port (an input or output) for which the caller gives no memory needs a buffer of its own.

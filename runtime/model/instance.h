@@ -62,6 +62,12 @@ class Instance : public Runnable, public Timed {
     Filling filling = Filling::kLastRow;
   };
 
+  // The end of one of the instance's own buffers, and what the buffer is for.
+  struct OwnBufferEnd {
+    const char* end;
+    Storage storage;
+  };
+
   // Gives each weight its memory, and notes which tensors lie in the arena.
   void PlaceTensors();
   // Places the tensors between operators in leased memory.
@@ -83,6 +89,10 @@ class Instance : public Runnable, public Timed {
   // Whether a run computes more rows of this tensor than the caller gives.
   bool IsFilledUp(const Port& port) const { return port.pieces.HasMoreThan(rows_); }
   void FindOverlaps();
+  // Whether the caller gives, for this port, memory in the instance's own buffer for another port,
+  // and operators write one of the two. An operator may write an output before another operator has
+  // read an input, so such a port is copied.
+  bool IsInOwnBufferOfAnother(const Port& port) const;
   // Copies the inputs that are not read in place.
   void CopyInputs();
   // Pads a mask with 0. Throws ModelError with `kInvalidArgument` if the mask does not allow a run
@@ -103,6 +113,7 @@ class Instance : public Runnable, public Timed {
   std::vector<std::vector<int64_t>> dims_;  // the stored shape of each value, then its strides
   std::vector<TensorHeader> headers_;       // by value; never resized, since kernels point to them
   std::vector<Port> inputs_, outputs_;
+  std::map<const char*, OwnBufferEnd> own_buffers_;  // by address
   std::vector<Port> hidden_;  // values with memory of their own that the caller does not see
   bool is_bound_ = false;     // whether `Port::given` holds the addresses of an earlier run
   RowCounts all_rows_{};      // the rows of the instance's shape

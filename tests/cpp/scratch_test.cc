@@ -167,6 +167,20 @@ TEST_CASE(InstancesOfManySizesTakeTurnsWithOneBlock) {
   CHECK(again.data() == block);
 }
 
+TEST_CASE(TinyInstancesTakeTurnsWithOneBlock) {
+  constexpr size_t kSmallestBlock = 4096;
+  for (const size_t nbytes : {1, 100, 511, 513, 4096}) {
+    const ScratchNeed tiny(nbytes, ScratchUser::kInstance);
+    for (int i = 0; i < 10; ++i) {
+      const ScratchLease lease(tiny);
+      CHECK_EQ(ScratchNbytes(), kSmallestBlock);
+    }
+    // A new thread has used no block yet.
+    std::thread([&] { const ScratchLease lease(tiny); }).join();
+    CHECK_EQ(ScratchNbytes(), kSmallestBlock);
+  }
+}
+
 TEST_CASE(AnInstanceTakesTheSmallestBlockThatIsLargeEnough) {
   const ScratchNeed small(kSmaller, ScratchUser::kInstance);
   const ScratchNeed large(2 * kSmaller, ScratchUser::kInstance);

@@ -127,8 +127,8 @@ def test_the_server_gives_what_onnxruntime_gives(
             model.divide(2)
         for feed, want in zip(FEEDS, wanted, strict=True):
             ticket = Ticket(
-                0, 0, 0.0, inputs=feed, rows=1, shape=0, done=lambda ticket: None,
-                served="detector",
+                0, 0, 0.0, inputs=feed, rows=1, shape=0, checked_by=model,
+                done=lambda ticket: None, served="detector",
             )  # fmt: skip
             if is_divided:
                 for block in range(model.num_blocks):

@@ -178,6 +178,9 @@ def test_values_in_messages_of_grpc(server: Server) -> None:
         response = stub.ModelInfer(request)
         got = np.frombuffer(response.raw_output_contents[0], np.float32).reshape(1, 5)
         np.testing.assert_array_equal(got, direct(perceptron(), {"x": rows(1)})[0])
+        request.raw_input_contents.append(bytes(48))
+        with pytest.raises(grpc.RpcError, match="both `contents` and `raw_input_contents`"):
+            stub.ModelInfer(request)
         with pytest.raises(grpc.RpcError) as refused:
             stub.SystemSharedMemoryStatus(service_pb2.SystemSharedMemoryStatusRequest())
         assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
@@ -269,10 +272,24 @@ def test_models_of_the_folder_come_and_go(client: Any, protocol: str) -> None:
     client.load_model("more")
     assert client.is_model_ready("more")
     client.unload_model("more")
+    assert not client.is_model_ready("more")
     with pytest.raises(InferenceServerException, match="no model `more`"):
         client.get_model_metadata("more")
     with pytest.raises(InferenceServerException, match="broken"):
         client.load_model("broken")
+
+
+def test_a_model_is_loaded_as_it_is(client: Any) -> None:
+    """The server cannot take a configuration, so it must not answer as if it had taken it."""
+    content = bytes(2**17)
+    for options in (
+        {"config": "{}"},
+        {"config": "{}", "files": {"file:1/model.onnx": b"a"}},
+        {"config": "{}", "files": {"file:1/model.onnx": content}},
+    ):
+        with pytest.raises(InferenceServerException, match="loads artifacts of its model folder"):
+            client.load_model("more", **options)
+    assert not client.is_model_ready("more")
 
 
 @pytest.mark.parametrize(

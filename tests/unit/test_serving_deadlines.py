@@ -179,8 +179,8 @@ def test_auto_soon_leaves_what_it_began_with_where_requests_have_deadlines() -> 
 
 def ran(statistics: Statistics, size: int, us: float) -> None:
     ticket = Ticket(
-        0, 0, 0.0, inputs={}, rows=size, shape=0, done=lambda ticket: None, served="net",
-        ran_batch=size, infer_us=us, started_us=0.0, finished_us=us,
+        0, 0, 0.0, inputs={}, rows=size, shape=0, checked_by=None, done=lambda ticket: None,
+        served="net", ran_batch=size, infer_us=us, started_us=0.0, finished_us=us,
     )  # fmt: skip
     statistics.ran([ticket])
 
@@ -214,7 +214,7 @@ def asked(dispatcher: Dispatcher, number: int, now_us: float, given_us: float) -
     decision. If the request starts, it takes 10 ms."""
     ticket = Ticket(
         number, 0, now_us, 0, now_us + given_us, 1, inputs={}, rows=1, shape=0,
-        done=lambda ticket: None, served="net",
+        checked_by=dispatcher.models[0], done=lambda ticket: None, served="net",
     )  # fmt: skip
     decision = dispatcher.decide(now_us, [ticket], [], True)
     for job in decision.jobs:
@@ -240,11 +240,14 @@ def test_requests_that_waited_too_long_tell_nothing_of_what_runs_take() -> None:
     dispatcher = Dispatcher()
     dispatcher.reconfigure([model], make_policy("sequential"))
     ran(model.statistics, 1, 30e3)
-    first = Ticket(0, 0, 0.0, inputs={}, rows=1, shape=0, done=lambda ticket: None, served="net")
+    first = Ticket(
+        0, 0, 0.0, inputs={}, rows=1, shape=0, checked_by=model, done=lambda ticket: None,
+        served="net",
+    )  # fmt: skip
     (job,) = dispatcher.decide(0.0, [first], [], True).jobs
     late = Ticket(
-        1, 0, 0.0, deadline_us=50e3, inputs={}, rows=1, shape=0, done=lambda ticket: None,
-        served="net",
+        1, 0, 0.0, deadline_us=50e3, inputs={}, rows=1, shape=0, checked_by=model,
+        done=lambda ticket: None, served="net",
     )  # fmt: skip
     assert not dispatcher.decide(1e3, [late], [], True).refused
     assert [ticket for ticket, _ in dispatcher.decide(25e3, [], [job], True).refused] == [late]

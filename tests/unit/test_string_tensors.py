@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import msgspec
 import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from tritonclient.grpc import InferResult, service_pb2, service_pb2_grpc
 
 import tvm_interop
 from tests.masked_nets import theirs
@@ -320,12 +322,34 @@ def test_the_server_reads_bytes(
             assert [each if isinstance(each, str) else each.decode() for each in got] == labels
 
 
+def test_the_server_reads_strings_in_messages_of_grpc(
+    encoding_server: Server, labels: list[str]
+) -> None:
+    request = service_pb2.ModelInferRequest(model_name="one")
+    x = request.inputs.add(name="x", datatype="BYTES", shape=[ROWS, 1])
+    n = request.inputs.add(name="n", datatype="FP32", shape=[ROWS, 2])
+    x.contents.bytes_contents.extend(text.encode() for text in FORMS[0].ravel().tolist())
+    n.contents.fp32_contents.extend(NUMBERS.ravel().tolist())
+    with grpc.insecure_channel(encoding_server.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        answer = InferResult(stub.ModelInfer(request)).as_numpy("label")
+        assert [each.decode() for each in answer] == labels
+        for values, message in (([b"a"], "another number"), ([b"\xff"] * ROWS, "is not UTF-8")):
+            del x.contents.bytes_contents[:]
+            x.contents.bytes_contents.extend(values)
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.ModelInfer(request)
+            assert message in refused.value.details()
+            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
 def test_the_model_runs_in_blocks(encoding: Artifact, labels: list[str]) -> None:
     assert encoding.path is not None
     model = Model("encoder", tvm_interop.load(encoding.path))
     model.divide(2)
     ticket = Ticket(
-        0, 0, 0.0, inputs=feed_of(FORMS[0]), rows=1, shape=0, done=lambda ticket: None, served="e"
+        0, 0, 0.0, inputs=feed_of(FORMS[0]), rows=1, shape=0, checked_by=model,
+        done=lambda ticket: None, served="e",
     )  # fmt: skip
     for block in range(model.num_blocks):
         model.run_block(0, block, ticket)
@@ -341,6 +365,16 @@ def test_strings_are_decoded_from_bytes_and_from_json() -> None:
     decoded = array_from_json("x", "BYTES", [1, 5], msgspec.Raw(json.dumps(given).encode()))
     assert (decoded.shape, decoded.ravel().tolist()) == ((1, 5), given)
     assert array_from_json("x", "BYTES", [0], msgspec.Raw(b"[]")).tolist() == []
+
+
+@pytest.mark.parametrize(
+    "nested", ["text", ["a", "]["], [["a"], ["b"]], [[["a", "\\"]], [['"', ""]]], [[], []]]
+)
+def test_strings_in_json_may_be_nested_like_their_shape(nested: Any) -> None:
+    wanted = np.array(nested, object)
+    text = json.dumps(nested, indent=2).encode()
+    got = array_from_json("x", "BYTES", wanted.shape, msgspec.Raw(text))
+    assert (got.shape, got.tolist()) == (wanted.shape, nested)
 
 
 @pytest.mark.parametrize(
@@ -366,9 +400,14 @@ def test_wrong_bytes_are_refused(shape: list[int], data: bytes, message: str) ->
         ([2], '["a"]', "needs 2 strings by its shape"),
         ([1], '["a", "b"]', "needs 1 strings by its shape"),
         ([1], json.dumps(["\\"] * 2), "needs 1 strings by its shape"),
-        ([1], '[["a"]]', "not a flat list of strings"),
-        ([1], "[1]", "not a flat list of strings"),
-        ([1], "[" * 10000, "not a flat list of strings"),
+        ([1], '[["a"]]', "not a list of strings, flat or nested like its shape"),
+        ([1], "[1]", "not a list of strings"),
+        ([1], "[" * 10000, "not a list of strings"),
+        ([1, 1], '["a", ["b"]]', "needs 1 strings by its shape"),
+        ([2, 1], '["a", ["b"]]', "not a list of strings"),
+        ([2, 2], '[["a", "b"], ["c"], ["d"]]', r"not nested like its shape \[2, 2\]"),
+        ([2, 2], '[["a", "b", "c", "d"]]', r"not nested like its shape"),
+        ([0, 1], f"[{'[],' * 2**18}[]]", "not a list of strings"),
         ([MOST_STRINGS + 1], "[]", "at most 65536 are allowed"),
     ],
 )

@@ -62,8 +62,12 @@ class Instance:
             raise too_large(plan) from error
         # The caller's arrays that values use as memory, by the value's number; kept alive here.
         self._owners: dict[int, np.ndarray] = {}
+        self._placed: dict[int, np.ndarray] = {}
         # The numbers of the values whose memory belongs to the caller.
         self._lent: set[int] = set()
+        # The outputs that are computed in memory of their own and copied after each run, because
+        # they share memory with another input or output; with the memory that they are copied to.
+        self._copied: dict[int, np.ndarray] = {}
         tensors = [as_tensor(array) for array in self.arrays]
         source = cpu_kernels(kernels, plan.operators, plan.is_constant)
         self._bound = [
@@ -102,6 +106,12 @@ class Instance:
         `wanted` has no effect, because outputs are always in the host's memory.
         """
         _runtime.run(self.executor)
+        self.copy_outputs()
+
+    def copy_outputs(self) -> None:
+        """Copy the outputs that a run could not compute in the memory that they are bound to."""
+        for value, memory in self._copied.items():
+            np.copyto(memory, self.arrays[value])
 
     def write(self, value: int, array: np.ndarray) -> None:
         """Copy `array` into the plan's value `value`, but never into memory that a caller owns.
@@ -115,7 +125,12 @@ class Instance:
 
     def read(self, value: int) -> np.ndarray:
         """Return the value with the number `value` without a copy; the next run may change it."""
-        return self.arrays[value]
+        planned = self.plan.values[value]
+        root = value if planned.alias_of is None else planned.alias_of
+        if root not in self._copied:
+            return self.arrays[value]
+        whole = self._copied[root].reshape(-1).view(np.uint8)
+        return _view(whole[planned.offset or 0 if root != value else 0 :], planned)
 
     def replace(self, value: int, array: np.ndarray) -> None:
         """Set a weight to a copy of `array` in new memory.
@@ -129,14 +144,22 @@ class Instance:
 
     def time(self, number: int) -> float:
         """Run the model `number` times in a row, and return the total time in seconds."""
-        return _runtime.time(self.executor, number)
+        seconds = _runtime.time(self.executor, number)
+        self.copy_outputs()
+        return seconds
 
     def profile(self) -> list[OperatorTiming]:
         """Run every operator once, and return the times at which each operator ran."""
-        return _runtime.profile(self.executor)
+        timings = _runtime.profile(self.executor)
+        self.copy_outputs()
+        return timings
 
     def rebind(self, value: int, array: np.ndarray) -> None:
         """From the next run on, use the memory of `array` for `value` and all aliases of `value`.
+
+        If an output shares memory with another input or output, a run computes it in other memory
+        and copies it at the end, because an operator may write the output before another operator
+        reads the input.
 
         Raises
         ------
@@ -144,12 +167,41 @@ class Instance:
             The memory is not contiguous, or its address is not a multiple of 64 bytes.
         """
         check_alignment(self.plan.values[value].name, array)
+        self._copied.pop(value, None)
+        self._owners[value] = array
+        self._lent.add(value)
+        self._place(value, array)
+        self._separate(value)
+
+    def _separate(self, value: int) -> None:
+        """Find the outputs to copy after each run, after the memory of `value` has changed."""
+        kinds = {v: each.storage for v, each in enumerate(self.plan.values)}
+        memory = {
+            v: self._copied.get(v, self.arrays[v])
+            for v, kind in kinds.items()
+            if kind in ("input", "output")
+        }
+        if value not in memory:
+            return  # `value` is a weight.
+        beside = [v for v in memory if v != value and _share_memory(memory[v], memory[value])]
+        for v in {value, *beside, *self._copied}:
+            if kinds[v] != "output":
+                continue
+            shares = any(v != other and _share_memory(memory[v], memory[other]) for other in memory)
+            if shares and v not in self._copied:
+                planned = self.plan.values[v]
+                self._copied[v] = self.arrays[v]
+                self._place(v, aligned_empty(planned.stored_shape, planned.dtype))
+            elif not shares and v in self._copied:
+                self._place(v, self._copied.pop(v))
+
+    def _place(self, value: int, array: np.ndarray) -> None:
+        """Use the memory of `array` for `value` and all aliases of `value`; see `rebind`."""
         # An array over another library's memory is often marked read-only, and NumPy does not
         # export a read-only array by DLPack. So make a new array at the same address, which is
         # writable.
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
-        self._owners[value] = array
-        self._lent.add(value)
+        self._placed[value] = array
         whole = np.frombuffer(memoryview(memory), np.uint8)
         for v, planned in enumerate(self.plan.values):
             if v == value or planned.alias_of == value:
@@ -209,3 +261,8 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
 def _view(memory: np.ndarray, value: PlannedValue) -> np.ndarray:
     """Return the tensor `value` at the beginning of `memory`, an array of bytes."""
     return memory[: value.nbytes].view(value.dtype).reshape(value.stored_shape)
+
+
+def _share_memory(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two contiguous arrays have bytes in common."""
+    return np.may_share_memory(one, other)

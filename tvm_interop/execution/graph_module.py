@@ -387,7 +387,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         """From now on, write an output into the memory of `value`, without a copy.
 
         Each run writes to the memory of `value` until other memory is set. If `set_input_zero_copy`
-        binds the same memory to an input, a state passes from run to run without a copy.
+        binds the same memory to an input, a state passes from run to run, and each run copies it.
 
         Parameters
         ----------

@@ -94,6 +94,8 @@ class Segments:
         self._next = 0
         _runtime.run(self._executors[segment])
         self._next = (segment + 1) % len(self)
+        if not self._next:
+            self.instance.copy_outputs()
 
 
 def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...]:

@@ -89,11 +89,22 @@ def _listed(inputs: Sequence[TensorInfo]) -> str:
 
 
 def with_type(value: Any, info: TensorInfo) -> Any:
-    """Convert a list of numbers to an array of the input's dtype; other values stay as they are."""
+    """Convert a list of numbers to an array of the input's dtype; other values stay as they are.
+
+    Raises
+    ------
+    InputError
+        The type cannot hold the numbers, such as a fraction in a list for an input of integers.
+    """
     if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or value is None:
         return value
     try:
-        return np.asarray(value, info.dtype)
+        array = np.asarray(value, info.dtype)
+        if array.dtype.kind in "iub":
+            plain = np.asarray(value)
+            if plain.dtype.kind == "f" and not np.array_equal(plain, array):
+                raise ValueError("a number is not whole")
+        return array
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"input {info} cannot be made from the given value: {error}") from error
 

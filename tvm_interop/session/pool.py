@@ -11,6 +11,7 @@ import numpy as np
 from ..artifact.artifact import Artifact
 from ..execution.graph_module import GraphModule
 from ..execution.strings import DTYPE
+from .after_fork import renew_in_children
 from .tensor_info import TensorInfo, infos_of_ports
 
 if TYPE_CHECKING:
@@ -18,32 +19,62 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """The instances of one artifact. A run takes an instance from `modules` and puts it back.
+    """The instances of one artifact. A run takes an instance by `take` and returns it by `put`.
 
     The member `first` is one of the instances, and it counts the runs of all of them.
     """
 
     def __init__(self, artifact: Artifact, instances: int) -> None:
         self.artifact = artifact
-        self.modules: queue.LifoQueue[GraphModule] = queue.LifoQueue(instances)
+        self._instances = instances
+        # None stands for an instance that is made when it is taken.
+        self._free: queue.LifoQueue[GraphModule | None] = queue.LifoQueue(instances)
         self.first = GraphModule(artifact)
-        self.modules.put(self.first)
+        self.put(self.first)
         for _ in range(instances - 1):
-            module = GraphModule(artifact)
-            module.count_with(self.first)
-            self.modules.put(module)
+            self.put(self._made())
         if self._shares_memory:  # All sizes share memory, so it costs little to open all.
-            for module in self.modules.queue:
+            for module in self._modules():
                 module.open_all_sizes()
+        renew_in_children(self, Pool._renew)
+
+    def take(self) -> GraphModule:
+        """Return an instance that nobody uses. Wait until there is one."""
+        taken = self._free.get()
+        try:
+            return taken if taken is not None else self._made()
+        except Exception:
+            self._free.put(None)
+            raise
+
+    def put(self, module: GraphModule) -> None:
+        """Return an instance that was taken."""
+        self._free.put(module)
+
+    def _renew(self) -> None:
+        """Replace, in a forked child, the instances that threads of the parent were running."""
+        free = self._modules()
+        self._free = queue.LifoQueue(self._instances)
+        for module in [*[None] * (self._instances - len(free)), *free]:
+            self._free.put(module)
+
+    def _made(self) -> GraphModule:
+        module = GraphModule(self.artifact)
+        module.count_with(self.first)
+        return module
+
+    def _modules(self) -> list[GraphModule]:
+        """The instances that are free."""
+        return [module for module in self._free.queue if module is not None]
 
     @property
     def own_nbytes(self) -> int:
         """The bytes of tensors that only these instances use; `turns_nbytes` counts shared ones."""
         if self._shares_memory:
-            return self._ports_nbytes * self.modules.maxsize
+            return self._ports_nbytes * self._instances
         plan = self.first.plan
         own = sum(v.nbytes for v in plan.values if v.storage not in ("arena", "alias"))
-        return (plan.arena_bytes + own) * self.modules.maxsize
+        return (plan.arena_bytes + own) * self._instances
 
     @property
     def turns_nbytes(self) -> int:
@@ -54,13 +85,13 @@ class Pool:
         memory for such copies, so only the largest copies of a single kernel count.
         """
         if not self._shares_memory:
-            return _most_copied(self.first.plan) * self.modules.maxsize
+            return _most_copied(self.first.plan) * self._instances
         native, ports = self.artifact.native, self._ports_nbytes
         assert native is not None
         # The plan says which tensors may be copied, but reading the plan takes a second. So assume
         # that all inputs, outputs and tensors between operators may be copied.
         between = native.instance_nbytes(0) - ports
-        return (between + between + ports) * self.modules.maxsize + native.weights_nbytes
+        return (between + between + ports) * self._instances + native.weights_nbytes
 
     @property
     def _ports_nbytes(self) -> int:
@@ -85,7 +116,7 @@ class Pool:
 
     def count_with(self, other: Pool) -> None:
         """Count all runs of this pool as runs of `other`; call this before the first run."""
-        for module in self.modules.queue:
+        for module in self._modules():
             module.count_with(other.first)
 
 

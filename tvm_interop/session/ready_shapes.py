@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ExecutionError
+from .after_fork import renew_in_children
 from .pool import Pool
 
 Key = tuple[Any, ...]
@@ -35,8 +36,13 @@ class ReadyShapes:
         self._most = most
         self._most_bytes = most_bytes
         self._by_shape: OrderedDict[Key, Pool] = OrderedDict()
-        self._lock = threading.Lock()
         self._is_closed = False
+        self._renew()
+        renew_in_children(self, ReadyShapes._renew)
+
+    def _renew(self) -> None:
+        """Make a new lock, also in a forked child."""
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._by_shape)

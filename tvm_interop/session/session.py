@@ -19,6 +19,7 @@ from ..artifact.artifact import Artifact
 from ..errors import CannotFillUpError, ExecutionError, InputError
 from ..execution.arrays import shape_of
 from ..execution.graph_module import GraphModule
+from .after_fork import renew_in_children
 from .binding import Binding
 from .by_size import BySize, without_ranges
 from .given import (
@@ -130,8 +131,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         threads = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
         self._instances = instances
         self._is_closed = False
-        self._compiling = threading.Lock()
-        self._workers = ThreadPoolExecutor(instances, "tvm_interop.Session")
+        self._renew()
+        renew_in_children(self, Session._renew)
         self._by_shape = ReadyShapes(_MOST_SHAPES, _MOST_BYTES)
         self._pool: Pool | None = None
         self._source: Source | None = None
@@ -169,6 +170,11 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         self._take(artifact)
         if is_quick:
             self._improve(order)
+
+    def _renew(self) -> None:
+        """Make a new lock and worker threads, also in a forked child."""
+        self._compiling = threading.Lock()
+        self._workers = ThreadPoolExecutor(self._instances, "tvm_interop.Session")
 
     def _take(self, artifact: Artifact) -> None:
         """Use `artifact` for all runs, whatever the shapes of their inputs."""
@@ -275,12 +281,12 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def _run_on(
         self, pool: Pool, wanted: Sequence[int], feed: Mapping[str, Any]
     ) -> list[np.ndarray]:
-        module = pool.modules.get()
+        module = pool.take()
         try:
             made = module.run_on(feed, wanted)
             return [module.as_strings(i, made[i]) for i in wanted]
         finally:
-            pool.modules.put(module)
+            pool.put(module)
 
     def run_async(
         self,
@@ -324,12 +330,12 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         self._check_is_open()
         feed = checked_feed(input_feed, self.inputs)
         pool = self._pool_for(feed)
-        module = pool.modules.get()
+        module = pool.take()
         try:
             module.set_input(**feed)
             return module.profile()
         finally:
-            pool.modules.put(module)
+            pool.put(module)
 
     def io_binding(self) -> Binding:
         """Return a new `Binding`, which uses the caller's memory for inputs and outputs.
@@ -457,8 +463,10 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         error: the reason why the instances for ranges of sizes refused these inputs; None if these
             instances were not tried.
         """
-        if self._pool is not None and error is None:
-            return self._pool
+        pool = self._pool
+        if pool is not None and error is None:
+            return pool
+        self._check_is_open()  # Another thread may have closed the session by now.
         assert self._source is not None, "only a model that is compiled here lacks instances"
         open_ = [info.name for info in self._source.inputs if info.is_open]
         shapes = {name: shape_of(feed[name]) for name in open_}
@@ -466,8 +474,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         count = None
         if self._by_size is not None:
             count = partial(self._by_size.count, self._by_size.sizes_of(shapes))
-        pool = self._by_shape.use(key, count)
-        if pool is not None:
+        if pool := self._by_shape.use(key, count):
             return pool
         with self._compiling:  # One compilation at a time; runs do not wait.
             self._check_is_open()

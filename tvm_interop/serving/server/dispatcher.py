@@ -183,6 +183,12 @@ class Dispatcher:
             decision.refused.append((ticket, UnavailableError(why)))
             decision.left.append(ticket)
             return
+        try:
+            _check_again(ticket, self.models[index])
+        except Exception as error:
+            decision.refused.append((ticket, error))
+            decision.left.append(ticket)
+            return
         ticket.model = index
         queue = self._view.queues[index]
         place = len(queue)
@@ -357,3 +363,20 @@ class Dispatcher:
             decision.refused.append((ticket, ExecutionError(self.broken)))
         for queue in [*self._view.queues, *(b for each in self._view.between for b in each)]:
             queue.clear()
+
+
+def _check_again(ticket: Ticket, model: AnyModel) -> None:
+    """Check a request again if its model was loaded again since the first check.
+
+    The new model may take other inputs and batch sizes than the old one.
+
+    Raises
+    ------
+    InputError
+        The model refuses the inputs, see `AnyModel.check`.
+    """
+    if ticket.checked_by is model:
+        return
+    ticket.shape, ticket.rows = model.check(ticket.inputs)
+    ticket.batch = model.size_for(ticket.rows) if model.is_batched else 1
+    ticket.checked_by = model

@@ -35,7 +35,7 @@ from ..tasks import WHOLE
 from .any_model import VERSION, AnyModel, failure
 from .dispatcher import Dispatcher, Job
 from .measuring import device, served_model, warm_up
-from .ticket import Ticket, Waiter
+from .ticket import Ticket, Waiter, tell
 
 _LOG = logging.getLogger("tvm_interop.serving")
 
@@ -197,7 +197,8 @@ class Executor:
             ticket = Ticket(
                 self._next_id, -1, now_us, priority,
                 math.inf if timeout_us is None else now_us + timeout_us, size, now_us,
-                inputs=inputs, rows=rows, shape=shape, done=done, served=found.name,
+                inputs=inputs, rows=rows, shape=shape, checked_by=found, done=done,
+                served=found.name,
             )  # fmt: skip
             self._next_id += 1
             self._waiting[model] += 1
@@ -402,7 +403,7 @@ class Executor:
         if job.block + 1 == job.model.num_blocks:
             ticket.finished_us = self._now_us()
             job.model.statistics.ran([ticket])
-            _tell(ticket)
+            tell(ticket)
         elif self._is_stopped:
             self._refuse(ticket, UnavailableError("the server has ended"))
 
@@ -420,7 +421,7 @@ class Executor:
             ticket.finished_us = finished_us
         job.model.statistics.ran(tickets)
         for ticket in tickets:
-            _tell(ticket)
+            tell(ticket)
         return None
 
     def _refuse(self, ticket: Ticket, error: Exception) -> None:
@@ -428,7 +429,7 @@ class Executor:
         if model is not None:
             model.statistics.failed(error, self._now_us() - ticket.arrived_us)
         ticket.outputs, ticket.error = None, error
-        _tell(ticket)
+        tell(ticket)
 
     # The methods below change which models are served.
 
@@ -448,20 +449,30 @@ class Executor:
         return policy
 
     def _change(self, models: list[AnyModel]) -> None:
-        """Change the models once no job runs any more. New requests wait until then."""
+        """Change the models once no job runs any more. New requests wait until then.
+
+        Raises `UnavailableError` if the executor stops meanwhile.
+        """
         policy, before = self._prepared(models), self._dispatcher.policy
         with self._wake:
             self._is_paused = True
-            while self._is_deciding or self._ready or self._ended or self._dispatcher.num_running:
+            while not self._is_stopped and (
+                self._is_deciding or self._ready or self._ended or self._dispatcher.num_running
+            ):
                 self._has_changed = True
                 self._wake.notify_all()
                 self._wake.wait(0.05)
-            self._serve(models, policy)
+            is_stopped = self._is_stopped
+            if not is_stopped:
+                self._serve(models, policy)
             self._is_paused = False
             self._has_changed = True
             self._wake.notify_all()
-        if before is not None:
-            before.close()
+        unused = policy if is_stopped else before
+        if unused is not None:
+            unused.close()
+        if is_stopped:
+            raise UnavailableError("the server is shutting down; ask another server")
 
     def _serve(self, models: list[AnyModel], policy: Policy | None) -> None:
         """Set the models and the policy. Waiting requests are queued again, in their old order."""
@@ -487,11 +498,3 @@ class Executor:
 
     def _now_us(self) -> float:
         return (time.monotonic() - self._began) * 1e6
-
-
-def _tell(ticket: Ticket) -> None:
-    """Call the function `done` of a ticket. If `done` raises an error, the error is only logged."""
-    try:
-        ticket.done(ticket)
-    except Exception:
-        _LOG.exception("an answer could not be passed on to its client")

@@ -16,7 +16,14 @@ import numpy as np
 from google.protobuf import json_format
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from ...errors import CancelledError, InputError, TVMInteropError, cut
+from ...errors import (
+    CancelledError,
+    InputError,
+    ModelNotFoundError,
+    TVMInteropError,
+    UnavailableError,
+    cut,
+)
 from .any_model import VERSION
 from .grpc_handlers import handlers
 from .protocol import (
@@ -34,7 +41,7 @@ from .protocol import (
     refuse_shared_memory,
 )
 from .service import LONGEST_ERROR, RequestLog, Service
-from .strings import bytes_of, check_total
+from .strings import BYTES, bytes_of, check_total
 
 _FIELDS = {
     "BOOL": "bool_contents",
@@ -48,6 +55,7 @@ _FIELDS = {
     "UINT64": "uint64_contents",
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
+    BYTES: "bytes_contents",
 }
 """Map each datatype to the message field for values that are not sent as raw bytes."""
 
@@ -69,7 +77,11 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
         return service_pb2.ServerReadyResponse(ready=self._service.is_ready)
 
     async def ModelReady(self, request: Any, context: Any) -> Any:
-        ready = self._service.is_model_ready(request.name, request.version)
+        # As in Triton, a model that is not there is not ready, so that clients can wait for it.
+        try:
+            ready = self._service.is_model_ready(request.name, request.version)
+        except (ModelNotFoundError, UnavailableError):
+            ready = False
         return service_pb2.ModelReadyResponse(ready=ready)
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
@@ -92,7 +104,7 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
         return json_format.ParseDict({"models": rows}, service_pb2.RepositoryIndexResponse())
 
     async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
-        await self._service.load_model(request.model_name)
+        await self._service.load_model(request.model_name, list(request.parameters))
         return service_pb2.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
@@ -243,6 +255,10 @@ def _inputs(request: Any) -> dict[str, np.ndarray]:
             raise InputError(f"input `{name}` is given twice; give it once")
         refuse_shared_memory(f"input `{name}`", given.parameters)
         if raw:
+            if given.contents.ListFields():
+                raise InputError(
+                    f"input `{name}` has both `contents` and `raw_input_contents`; give one of them"
+                )
             arrays[name] = array_from_bytes(name, datatype, shape, raw[i])
             check_total(arrays.values())
             continue
@@ -251,6 +267,7 @@ def _inputs(request: Any) -> dict[str, np.ndarray]:
             raise InputError(f"input `{name}`: {datatype} can only be sent as raw bytes")
         values = getattr(given.contents, _FIELDS[datatype])
         arrays[name] = array_from_values(name, datatype, shape, values)
+        check_total(arrays.values())
     return arrays
 
 

@@ -159,18 +159,29 @@ async def _metrics(service: Service, _: Request) -> Response:
 
 async def _index(service: Service, request: Request) -> Response:
     body = await _body(service, request, _MOST_OF_SMALL)
-    only_ready = False
-    if body:
-        try:
-            only_ready = msgspec.json.decode(body, type=dict[str, Any]).get("ready") is True
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f'the body must look like {{"ready": true}}: {error}') from None
-    return JSONResponse(service.repository_index(only_ready))
+    return JSONResponse(service.repository_index(_decoded_small(body).get("ready") is True))
+
+
+def _decoded_small(body: bytearray) -> dict[str, Any]:
+    """Decode the body of a request for the repository, which may be empty."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any]) if body else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(
+            f'the body must be a JSON object, such as {{}} or {{"ready": true}}: {error}'
+        ) from None
 
 
 async def _load(service: Service, request: Request) -> Response:
-    await _body(service, request, service.config.max_request_bytes)
-    await service.load_model(request.path_params["name"])
+    body = await _body(service, request, service.config.max_request_bytes)
+    if len(body) > _MOST_OF_SMALL:
+        raise InputError(
+            "the body is too large for a request to load a model: the server loads artifacts of "
+            "its model folder, so send no files of a model"
+        )
+    parameters = _decoded_small(body).get("parameters")
+    names = list(parameters) if isinstance(parameters, dict) else []
+    await service.load_model(request.path_params["name"], names)
     return JSONResponse({})
 
 

@@ -19,7 +19,7 @@ from ...errors import InputError, cut, did_you_mean
 from ...plain_data import LARGEST, is_whole
 from .any_model import VERSION, AnyModel
 from .json_tensors import checked, read_numbers
-from .strings import BYTES, strings_from_bytes, strings_from_json
+from .strings import BYTES, strings_from_bytes, strings_from_json, strings_from_values
 from .tensors import TensorSpec
 
 PLATFORM = "tvm_interop"
@@ -175,9 +175,7 @@ def array_from_bytes(
 def array_from_json(
     name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw
 ) -> np.ndarray:
-    """Create an input array from numbers in JSON, in a nested or flat list.
-
-    Strings are in a flat list.
+    """Create an input array from numbers or strings in JSON, in a nested or flat list.
 
     Raises
     ------
@@ -187,14 +185,16 @@ def array_from_json(
     dtype = dtype_of(name, datatype)
     count = _count(name, shape, dtype.itemsize)
     if datatype == BYTES:
-        return strings_from_json(name, count, data).reshape(tuple(shape))
+        return strings_from_json(name, shape, data)
     return read_numbers(name, datatype, dtype, count, data).reshape(tuple(shape))
 
 
 def array_from_values(
     name: str, datatype: str, shape: Sequence[int], values: Sequence[Any]
 ) -> np.ndarray:
-    """Create an input array from a flat sequence of numbers, such as a field of a message.
+    """Create an input array from a flat sequence, such as a field of a message.
+
+    The sequence holds numbers, or bytes for strings.
 
     Raises
     ------
@@ -203,6 +203,8 @@ def array_from_values(
     """
     dtype = dtype_of(name, datatype)
     count = _count(name, shape, dtype.itemsize)
+    if datatype == BYTES:
+        return strings_from_values(name, count, values).reshape(tuple(shape))
     if len(values) != count:
         raise InputError(
             f"input `{name}` of shape {list(shape)} needs {count} values, got {len(values)}"

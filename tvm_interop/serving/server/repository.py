@@ -5,13 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...artifact.artifact import Artifact, load
-from ...errors import InputError, ModelNotFoundError, TVMInteropError, UnavailableError
+from ...artifact.signature import SUFFIX
+from ...errors import (
+    ArtifactError,
+    DeviceError,
+    InputError,
+    ModelNotFoundError,
+    TVMInteropError,
+    UnavailableError,
+)
+from ...scratch import scratch_folder
 from .any_model import VERSION, AnyModel
 from .executor import Executor
 from .model import Model
@@ -19,7 +29,7 @@ from .protocol import check_types
 
 _LOG = logging.getLogger("tvm_interop.serving")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_SUFFIX = ".tar"
+_TAR = ".tar"
 
 Source = str | os.PathLike[str] | Artifact | AnyModel
 """The source of a model: an artifact, the path of an artifact file, or a finished `AnyModel`."""
@@ -90,18 +100,44 @@ class Repository:
         Raises
         ------
         UnavailableError
-            The server has no model folder.
+            The server has no model folder, or it is shutting down.
         ModelNotFoundError
             The folder has no artifact of this name.
         """
         path = self._path(name)
         with self._lock:
+            if not executor.is_ready:
+                why = executor.broken or "the server is shutting down; ask another server"
+                raise UnavailableError(why)
             try:
-                executor.add(self.open(name, path))
+                executor.add(self._opened(name, path))
             except TVMInteropError as error:
                 self._reasons[name] = str(error)
                 raise
             self._reasons.pop(name, None)
+
+    def _opened(self, name: str, path: Path) -> AnyModel:
+        """Load a model from a private copy of its file, which stays in use without a name.
+
+        The weights of a model stay in its file. In the model folder, somebody may copy a new file
+        over the old one, to load it next. If the old one were in use, its model would compute with
+        wrong weights, or end the process.
+        """
+        try:
+            with scratch_folder() as folder:
+                for suffix in ("", SUFFIX):  # The signature is in a file of its own.
+                    source = path.with_name(path.name + suffix)
+                    if source.exists():
+                        shutil.copyfile(source, folder / source.name)
+                try:
+                    return self.open(name, folder / path.name)
+                except ArtifactError as error:
+                    raise ArtifactError(str(error).replace(str(folder), str(path.parent))) from None
+        except OSError as error:
+            raise DeviceError(
+                f"`{path}` cannot be copied to the folder for temporary files: {error}; set TMPDIR "
+                "to a folder with enough space"
+            ) from error
 
     def unload(self, executor: Executor, name: str) -> None:
         """Stop serving a model.
@@ -123,7 +159,7 @@ class Repository:
 
         If `only_ready` is true, only loaded models have a row.
         """
-        paths = [] if self._folder is None else self._folder.glob(f"*{_SUFFIX}")
+        paths = [] if self._folder is None else self._folder.glob(f"*{_TAR}")
         found = {path.stem for path in paths if _NAME.fullmatch(path.stem)}
         rows = []
         for name in sorted({*found, *loaded}):
@@ -143,8 +179,8 @@ class Repository:
     def _path(self, name: str) -> Path:
         folder = self._required()
         check_name(name)
-        path = (folder / f"{name}{_SUFFIX}").resolve()
+        path = (folder / f"{name}{_TAR}").resolve()
         # Refuse a symbolic link that leads out of the folder.
         if path.parent != folder or not path.is_file():
-            raise ModelNotFoundError(f"the model folder has no `{name}{_SUFFIX}`")
+            raise ModelNotFoundError(f"the model folder has no `{name}{_TAR}`")
         return path

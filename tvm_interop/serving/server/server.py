@@ -260,6 +260,7 @@ class Server:
         if not self._all_served:
             _LOG.error("%d requests could not be served in time", executor.in_flight)
         await asyncio.to_thread(executor.close, 1.0)
+        service.close()
 
 
 def _require_libraries() -> None:

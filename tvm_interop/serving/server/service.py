@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..._version import __version__
@@ -73,6 +74,9 @@ class Service:
         self.held = HeldBytes(config.max_held_bytes)
         self.metrics = Metrics()
         self._executor: Executor | None = None
+        # Models are loaded one after another, in a thread of their own. In the threads of
+        # `asyncio.to_thread`, many loads would keep large requests waiting.
+        self._changes = ThreadPoolExecutor(1, "tvm-interop-load")
         self._repository = Repository(
             config.model_folder, config.choice.num_instances, config.trusted_keys
         )
@@ -155,13 +159,37 @@ class Service:
         """See `Repository.index`."""
         return self._repository.index(self.executor.models, only_ready)
 
-    async def load_model(self, name: str) -> None:
-        """See `Repository.load`."""
-        await asyncio.to_thread(self._repository.load, self.executor, name)
+    async def load_model(self, name: str, parameters: Iterable[str] = ()) -> None:
+        """See `Repository.load`.
+
+        Parameters
+        ----------
+        parameters: names of the parameters of the request.
+
+        Raises
+        ------
+        InputError
+            The request brings a configuration or files for the model.
+        """
+        for parameter in parameters:
+            if parameter == "config" or parameter.startswith("file:"):
+                raise InputError(
+                    f"`{cut(parameter)}`: the server loads artifacts of its model folder, and "
+                    "takes no configuration and no files of a model; leave the parameter out"
+                )
+        await self._changed(self._repository.load, name)
 
     async def unload_model(self, name: str) -> None:
         """See `Repository.unload`."""
-        await asyncio.to_thread(self._repository.unload, self.executor, name)
+        await self._changed(self._repository.unload, name)
+
+    async def _changed(self, change: Callable[[Executor, str], None], name: str) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._changes, change, self.executor, name)
+
+    def close(self) -> None:
+        """Cancel the loads and unloads that have not begun. The executor is closed on its own."""
+        self._changes.shutdown(wait=False, cancel_futures=True)
 
     async def infer(self, call: InferCall) -> Answer:
         """Serve a request. If the calling task is cancelled, the request is cancelled too.
@@ -194,6 +222,10 @@ class Service:
         if ticket.error is not None:
             raise ticket.error
         assert ticket.outputs is not None
+        if ticket.checked_by is not model:
+            # The model was loaded again while the request waited, and the new model has run it.
+            model = ticket.checked_by
+            chosen = chosen_outputs(model, call.outputs)
         answer = Answer(
             [(model.outputs[i], ticket.outputs[i]) for i in chosen],
             ticket.ran_batch,

@@ -6,7 +6,10 @@ in a request is limited.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,7 +23,8 @@ MOST_STRINGS = 2**16
 """The maximum number of strings in a request."""
 _LENGTH = 4
 """The number of bytes of the length of a string in binary tensors."""
-_DECODER = msgspec.json.Decoder(list[str])
+_MOST_LISTS = 2**18
+"""The maximum number of opening brackets in the JSON of nested lists of strings."""
 
 
 def strings_from_bytes(name: str, count: int, data: bytes | memoryview) -> np.ndarray:
@@ -49,10 +53,7 @@ def strings_from_bytes(name: str, count: int, data: bytes | memoryview) -> np.nd
             raise InputError(
                 f"input `{name}` needs {count} strings by its shape, and string {i} is truncated"
             )
-        try:
-            made[i] = str(data[start:end], "utf-8")
-        except UnicodeDecodeError:
-            raise InputError(f"string {i} of input `{name}` is not UTF-8") from None
+        made[i] = _decoded(name, i, data[start:end])
         begin = end
     if begin != len(data):
         raise InputError(
@@ -62,13 +63,76 @@ def strings_from_bytes(name: str, count: int, data: bytes | memoryview) -> np.nd
     return made
 
 
-def strings_from_json(name: str, count: int, data: msgspec.Raw) -> np.ndarray:
-    """Decode strings from their JSON `data`, a flat list.
+def strings_from_json(name: str, shape: Sequence[int], data: msgspec.Raw) -> np.ndarray:
+    """Decode strings from their JSON `data`, a flat list, or lists that are nested like `shape`.
 
     Parameters
     ----------
     name: name of the input, for error messages.
-    count: number of strings that the input needs.
+    shape: shape of the input.
+
+    Returns
+    -------
+    An array of `str`, of dtype object and shape `shape`.
+
+    Raises
+    ------
+    InputError
+        The data are not a list of strings, or the number of strings does not fit the shape or is
+        too large.
+    """
+    count = math.prod(shape)
+    _check_count(name, count)
+    text = bytes(data)
+    # Each string has two quotes that are not escaped. Count them before the strings are made.
+    if text.count(b'"') - text.count(b'\\"') > 2 * count:
+        raise _wrong_number(name, count)
+    try:
+        texts = _decoder(1).decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        texts = _flattened(name, shape, text)
+    if len(texts) != count:
+        raise _wrong_number(name, count)
+    made = np.empty(count, DTYPE)
+    made[:] = texts
+    return made.reshape(tuple(shape))
+
+
+def _flattened(name: str, shape: Sequence[int], text: bytes) -> list[str]:
+    """Decode lists of strings that are nested like `shape`."""
+    try:
+        if text.count(b"[") > _MOST_LISTS:
+            raise ValueError("there are too many lists")
+        level: list[Any] = [_decoder(len(shape)).decode(text)]
+    except (ValueError, msgspec.DecodeError, RecursionError):
+        raise InputError(
+            f"the data of input `{name}` are not a list of strings, flat or nested like its shape "
+            f"{list(shape)}"
+        ) from None
+    for size in shape:
+        if any(len(each) != size for each in level):
+            raise InputError(
+                f"the data of input `{name}` are not nested like its shape {list(shape)}"
+            )
+        level = [item for each in level for item in each]
+    return level
+
+
+@functools.cache
+def _decoder(depth: int) -> msgspec.json.Decoder[Any]:
+    """A decoder of lists of strings, nested `depth` times."""
+    kind: Any = str
+    for _ in range(depth):
+        kind = list[kind]
+    return msgspec.json.Decoder(kind)
+
+
+def _wrong_number(name: str, count: int) -> InputError:
+    return InputError(f"input `{name}` needs {count} strings by its shape, got another number")
+
+
+def strings_from_values(name: str, count: int, values: Sequence[bytes]) -> np.ndarray:
+    """Decode strings from a flat sequence of bytes, such as a field of a message.
 
     Returns
     -------
@@ -77,23 +141,22 @@ def strings_from_json(name: str, count: int, data: msgspec.Raw) -> np.ndarray:
     Raises
     ------
     InputError
-        The data are not a flat list of strings, or the number of strings is not `count` or too
-        large.
+        The number of strings is not `count` or too large, or a string is not UTF-8.
     """
     _check_count(name, count)
-    text = bytes(data)
-    # Each string has two quotes that are not escaped. Count them before the strings are made.
-    texts = None
-    if text.count(b'"') - text.count(b'\\"') <= 2 * count:
-        try:
-            texts = _DECODER.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise InputError(f"the data of input `{name}` are not a flat list of strings") from None
-    if texts is None or len(texts) != count:
-        raise InputError(f"input `{name}` needs {count} strings by its shape, got another number")
+    if len(values) != count:
+        raise _wrong_number(name, count)
     made = np.empty(count, DTYPE)
-    made[:] = texts
+    for i, value in enumerate(values):
+        made[i] = _decoded(name, i, value)
     return made
+
+
+def _decoded(name: str, position: int, value: bytes | memoryview) -> str:
+    try:
+        return str(value, "utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"string {position} of input `{name}` is not UTF-8") from None
 
 
 def check_total(inputs: Iterable[np.ndarray]) -> None:

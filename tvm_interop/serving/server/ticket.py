@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ..tasks import Request
+
+_LOG = logging.getLogger("tvm_interop.serving")
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +27,8 @@ class Ticket(Request):
         `batch` is the batch size of a run that serves this request only.
     shape: index of the model's shape that fits the inputs. For a model with batches, the smallest
         shape that fits.
+    checked_by: model that has checked the inputs, and that runs the request. `rows`, `shape` and
+        `batch` are for this model, and `outputs` are in its order.
     done: function that a thread of the server calls once, when `outputs` or `error` is set.
     outputs: output arrays in the order of the model; None before the request is served.
     error: error if the request failed; otherwise None.
@@ -39,6 +45,7 @@ class Ticket(Request):
     inputs: Mapping[str, np.ndarray] = field(kw_only=True)
     rows: int = field(kw_only=True)
     shape: int = field(kw_only=True)
+    checked_by: Any = field(kw_only=True)
     done: Callable[[Ticket], None] = field(kw_only=True)
     outputs: list[np.ndarray] | None = None
     error: Exception | None = None
@@ -49,6 +56,14 @@ class Ticket(Request):
     infer_us: float = 0.0
     output_us: float = 0.0
     slot: int = -1
+
+
+def tell(ticket: Ticket) -> None:
+    """Call the function `done` of a ticket. If `done` raises an error, the error is only logged."""
+    try:
+        ticket.done(ticket)
+    except Exception:
+        _LOG.exception("an answer could not be passed on to its client")
 
 
 class Waiter:

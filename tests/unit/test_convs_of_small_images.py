@@ -129,6 +129,19 @@ def test_convolutions_of_small_images(case: str) -> None:
     assert_right(make())
 
 
+def test_sums_of_numbers_beside_a_pooling_stay() -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 4, 4])
+    pooled = net.op("AveragePool", [x], "pool", kernel_shape=[2, 2], strides=[2, 2])
+    numbers = net.op("ReduceMax", [x], "max", axes=[0, 1, 2, 3], keepdims=0)
+    row = net.op("ReduceMax", [x], "row", axes=[0, 1, 2], keepdims=0)
+    two = net.constant(np.array(2, np.float32))
+    sums = [net.op("Add", [each, two], f"s{i}") for i, each in enumerate((numbers, row))]
+    model = net.model(pooled, *sums)
+    assert calls(model) == []
+    assert_right(model)
+
+
 def test_a_resize_to_the_same_size_is_left_out() -> None:
     ups = [shape for kind, shape in calls(decoder()) if kind == "up"]
     assert len(ups) == 3

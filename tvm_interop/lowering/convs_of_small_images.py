@@ -114,7 +114,9 @@ class _Dataflow:
         if not isinstance(image, relax.Var):
             image, shift = shift, image
         shape = static_shape(image.ty)
-        if not isinstance(image, relax.Var) or not _is_constant(shift) or shape is None:
+        if not isinstance(image, relax.Var) or not _is_constant(shift):
+            return None
+        if shape is None or len(shape) != 4:
             return None
         by_channel = shift.value.numpy().shape in ((1, shape[1], 1, 1), (shape[1], 1, 1))
         return (image, shift) if by_channel and self._is_read_once(image) else None

@@ -417,7 +417,6 @@ class _WithOwnStatistics(torch.nn.Module):
     [
         (_Counts(), r"changes its buffer `runs` in each run.*\.eval\(\)"),
         (_TwoResults(), r"returns `2`, which is not a tensor"),
-        (_WithLoss("cross_entropy", label_smoothing=0.1), "`label_smoothing`"),
         (_WithLoss("multilabel_margin_loss"), "is a `multilabel_margin_loss`"),
         (_Smoothed(), "both `antialias` and `align_corners`"),
         (_WithOwnStatistics(), r"statistics of the batch, .*\.eval\(\)"),

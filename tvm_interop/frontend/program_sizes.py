@@ -54,7 +54,11 @@ def _ranges(program: Any) -> dict[str, tuple[int, int | None]]:
 
 
 def _outputs(program: Any) -> list[tuple[str, list[int | str]]]:
-    """Return the type and the dimensions of each output, as `SizeConditions` holds them."""
+    """Return the type and the dimensions of each output, as `SizeConditions` holds them.
+
+    A size that the program returns is an integer without dimensions.
+    """
+    import torch
     from torch.utils._sympy.printers import PythonPrinter
 
     def dimension(dim: Any) -> int | str:
@@ -62,10 +66,13 @@ def _outputs(program: Any) -> list[tuple[str, list[int | str]]]:
 
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     outputs: list[Any] = [values.get(name) for name in program.graph_signature.user_outputs]
+    numbers = {torch.SymInt: "int64", torch.SymFloat: "float32", torch.SymBool: "bool"}
     return [
         (str(value.dtype).removeprefix("torch."), [dimension(dim) for dim in value.shape])
-        for value in outputs
         if hasattr(value, "shape")
+        else (numbers[type(value)], [])
+        for value in outputs
+        if hasattr(value, "shape") or type(value) in numbers
     ]
 
 

@@ -17,11 +17,16 @@ from onnxscript import opset18 as op
 from ..errors import UnsupportedModelError
 from . import (
     torch_algebra,
+    torch_arithmetic,
     torch_attention,
     torch_experts,
     torch_floats,
     torch_logarithms,
     torch_orders,
+    torch_places,
+    torch_quantised,
+    torch_reductions,
+    torch_resizing,
     torch_scatters,
     torch_special,
 )
@@ -33,27 +38,20 @@ _EUCLID_STEPS = {8: 12, 16: 23, 32: 46, 64: 92}
 Neighbouring Fibonacci numbers take the most steps.
 """
 
-_ANTIALIASED: Mapping[str, Any] = {"antialias": 1, "cubic_coeff_a": -0.5, "exclude_outside": 1}
-"""The attributes that ONNX's `Resize` needs for PyTorch's resizing with antialiasing."""
-
 
 def translations() -> Mapping[Any, Callable[..., Any]]:
     """Return the exporter's `custom_translation_table`: the conversion of each operator."""
     aten = torch.ops.aten
-    resized = {
-        aten.upsample_linear1d.vec: partial(_resized, "linear"),
-        aten.upsample_bilinear2d.vec: partial(_resized, "linear"),
-        aten.upsample_trilinear3d.vec: partial(_resized, "linear"),
-        aten.upsample_bicubic2d.vec: partial(_resized, "cubic"),
-        aten._upsample_bilinear2d_aa.vec: partial(_resized, "linear", **_ANTIALIASED),
-        aten._upsample_bicubic2d_aa.vec: partial(_resized, "cubic", **_ANTIALIASED),
-    }
     return {
-        **resized,
         **_windows(),
         **_primitives(),
         **_clamps_and_sums(),
         **_logarithms(),
+        **torch_arithmetic.conversions(),
+        **torch_places.conversions(),
+        **torch_quantised.conversions(),
+        **torch_reductions.conversions(),
+        **torch_resizing.conversions(),
         torch_experts.define(): torch_experts.grouped_product,
         aten._adaptive_avg_pool3d.default: partial(_in_cells, op.ReduceMean),
         aten._cdist_forward.default: _cdist,
@@ -68,7 +66,6 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.adaptive_max_pool3d.default: _adaptive_max_pool,
         aten.amax.default: partial(_extreme, op.ReduceMax),
         aten.amin.default: partial(_extreme, op.ReduceMin),
-        aten.atan2.default: _atan2,
         aten.bucketize.Scalar: torch_orders.bucketize,
         aten.bucketize.Tensor: torch_orders.bucketize,
         aten.cholesky.default: torch_algebra.lower_or_upper_factor,
@@ -220,11 +217,12 @@ def _fault(node: Any) -> str | None:
                 "resizes with both `antialias` and `align_corners`, which ONNX does not have in "
                 "PyTorch's form: leave one of the two out"
             )
-    elif node.target is aten.cross_entropy_loss.default and given.get(5, 0.0) != 0.0:
-        return (
-            "has `label_smoothing`, which PyTorch's exporter to ONNX ignores: compute the loss "
-            "without it, or outside of the model"
-        )
+    elif node.target is aten.as_strided.default:
+        if _reads_beyond(*node.args, **node.kwargs):
+            return (
+                "reads the memory of a tensor that is a part or a view of another one, which "
+                "ONNX does not have: call `.contiguous()` before `as_strided`, or use `unfold`"
+            )
     elif name.startswith("aten.multilabel_margin_loss"):
         return (
             "is a `multilabel_margin_loss`, which PyTorch's exporter to ONNX gets wrong: compute "
@@ -236,6 +234,19 @@ def _fault(node: Any) -> str | None:
             "running ones instead: export the module after `.eval()`"
         )
     return None
+
+
+def _reads_beyond(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> bool:
+    """Whether `as_strided` reads elements in another order than that of the tensor `x`, or
+    elements that `x` does not have.
+    """
+    value = x.meta["val"]
+    # Without an offset, PyTorch begins at the first element of `x`.
+    if not value.is_contiguous() or (storage_offset is not None and value.storage_offset() != 0):
+        return True
+    ends = (storage_offset or 0, *(step * (n - 1) for step, n in zip(stride, size, strict=True)))
+    known = all(isinstance(each, int) for each in (*ends, value.numel()))
+    return known and sum(ends) >= value.numel()
 
 
 def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
@@ -293,15 +304,6 @@ def _extreme(reduce: Any, x: Any, dim: Sequence[int] = (), keepdim: bool = False
         return op.Identity(x)
     axes = ints(*(dim or range(len(x.shape))))
     return as_given(reduce(as_numbers(x, x.dtype), axes, keepdims=int(keepdim)), x.dtype)
-
-
-def _atan2(y: Any, x: Any) -> Any:
-    """Convert `atan2`. The exporter's own formula gives -pi where y is 0 and x is negative."""
-    pi = op.Constant(value_float=math.pi)
-    zero = op.Constant(value_float=0.0)
-    half = op.Where(op.Less(y, zero), op.Neg(pi), pi)
-    turned = op.Where(op.Less(x, zero), op.Add(op.Atan(op.Div(y, x)), half), op.Atan(op.Div(y, x)))
-    return op.Where(op.And(op.Equal(x, zero), op.Equal(y, zero)), op.Mul(y, zero), turned)
 
 
 def _log1p(x: Any) -> Any:
@@ -410,42 +412,6 @@ def _window(window: Callable[..., torch.Tensor], *given: Any, dtype: int = -1, *
     """
     numbers = op.Constant(value=numpy_helper.from_array(window(*given).numpy()))
     return numbers if dtype == -1 else op.Cast(numbers, to=dtype)
-
-
-def _resized(
-    mode: str,
-    x: Any,
-    output_size: Sequence[Any] | None,
-    align_corners: bool,
-    scale_factors: Sequence[float] | None = None,
-    **options: Any,
-) -> Any:
-    """Convert `interpolate`; `options` are attributes of ONNX's `Resize`.
-
-    With `align_corners`, PyTorch computes positions from the size of the result, which is a whole
-    number. ONNX computes them from the scale. So this function computes the size, in float64 as
-    PyTorch does, and gives it to `Resize`.
-    """
-    form = {
-        "mode": mode,
-        "cubic_coeff_a": -0.75,
-        # ONNX's mode `pytorch_half_pixel` is not used. For a result of one element, this mode
-        # returns the first element of the input, and PyTorch does not.
-        "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
-        **options,
-    }
-    if output_size is None and not align_corners:
-        scales = op.Constant(value_floats=[1.0, 1.0, *(scale_factors or ())])
-        return op.Resize(x, None, scales, None, **form)
-    if output_size is None:
-        factors = numpy_helper.from_array(np.array(scale_factors, np.float64))
-        given = op.Cast(op.Shape(x, start=2), to=TensorProto.DOUBLE)
-        exact = op.Mul(given, op.Constant(value=factors))
-        each = [op.Cast(op.Floor(exact), to=TensorProto.INT64)]
-    else:
-        each = [ints(d) if isinstance(d, int) else op.Reshape(d, ints(1)) for d in output_size]
-    sizes = op.Concat(op.Shape(x, start=0, end=2), *each, axis=0)
-    return op.Resize(x, None, None, sizes, **form)
 
 
 def _in_cells(reduce: Any, x: Any, output_size: Sequence[int]) -> Any:

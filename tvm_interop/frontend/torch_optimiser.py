@@ -12,7 +12,7 @@ from typing import Any
 from onnx_ir.passes import Sequential, common
 from onnxscript import optimizer, rewriter
 from onnxscript.rewriter import RewriteRule
-from onnxscript.rewriter.rules.common import _no_op
+from onnxscript.rewriter.rules.common import _fuse_relus_clips, _no_op, _redundant_scatter_nd
 
 _ROUNDS = 2
 
@@ -45,8 +45,22 @@ def _rules() -> Iterator[RewriteRule]:
     yield _rule(lambda op, x, number: op.Sub(x, number), 0)
     yield _rule(lambda op, x, number: op.Div(x, number), 1)
     yield _no_op.dropout_inference_rule
-    inexact = {id(rule) for rule in _no_op.rules}
-    yield from (rule for rule in rewriter._DEFAULT_REWRITE_RULES if id(rule) not in inexact)
+    wrong = {id(rule) for rule in (*_no_op.rules, *_WRONG)}
+    yield from (rule for rule in rewriter._DEFAULT_REWRITE_RULES if id(rule) not in wrong)
+
+
+_WRONG = (
+    _fuse_relus_clips.successive_clip_rule,
+    _fuse_relus_clips.successive_clip_relu_rule,
+    _fuse_relus_clips.successive_relu_clip_rule,
+    _redundant_scatter_nd.no_op_static_scatter_nd_rule,
+)
+"""Rules of onnxscript that change results.
+
+The rules for two `Clip`, or a `Clip` and a `Relu`, join their bounds. That is wrong if no number is
+within all bounds: `x.clamp(0, 1).clamp(2, 3)` is 2, and not 1. The rule for `ScatterND` takes all
+elements from the updates, also if the updates are added, as in `index_add`.
+"""
 
 
 def _rule(pattern: Callable[..., Any], wanted: int) -> RewriteRule:

@@ -10,6 +10,7 @@ from onnx import TensorProto
 from onnxscript import opset18 as op
 
 from .torch_booleans import as_given, as_numbers
+from .torch_floats import float64
 from .torch_shapes import fixed_sizes, ints
 
 
@@ -187,7 +188,8 @@ def search_sorted(
     if sorter is not None:
         ordered = op.GatherElements(ordered, sorter, axis=-1)
     if not hasattr(values, "shape"):  # The value is a number, not a tensor.
-        each = op.CastLike(op.Constant(value_float=float(values)), ordered)
+        ordered = op.Cast(ordered, to=TensorProto.DOUBLE)
+        each = float64(float(values))
     else:
         each = op.Unsqueeze(values, ints(-1)) if len(values.shape) else values
     if of_rows:

@@ -17,7 +17,8 @@ def spelled_out(program: Any) -> Any:
 
     The replaced operators are: attention of other than four dimensions; LSTMs with projections;
     linear algebra with a check for errors; shifts by a tensor; some operators on complex numbers;
-    and `clamp`, `arange` and differences of both integers and floats. A program without such
+    powers of numbers of two types; cross entropy with probabilities, smoothed labels or a single
+    row; and `clamp`, `arange` and differences of both integers and floats. A program without such
     operators is returned unchanged.
     """
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
@@ -29,7 +30,8 @@ def spelled_out(program: Any) -> Any:
     chosen = {kind: table[kind] for kind in kinds if kind in table}
     shifts = {kind: made for kind, made in _SHIFTS.items() if kind in found}
     both = {kind: made for kind, made in _OF_FLOAT_RESULTS.items() if kind in found}
-    own = {**shifts, **both, **_of_complex_numbers(), **torch_algebra.without_checks()}
+    powers = _POWERS if any(kind in _POWERS for kind in found) else {}
+    own = {**shifts, **both, **powers, **_of_complex_numbers(), **torch_algebra.without_checks()}
     result = program.run_decompositions({**chosen, **own})
     for node in filter(_is_mixed, result.graph.nodes):
         node.args = tuple(map(_as_float, node.args))
@@ -48,6 +50,19 @@ def _difference(x: Any, other: Any, alpha: Any = 1) -> Any:
     if x.is_floating_point() or not isinstance(other, float):
         return NotImplemented
     return x.to(torch.result_type(x, other)) * -alpha + other
+
+
+def _power(x: Any, exponent: Any) -> Any:
+    kind = torch.result_type(x, exponent)
+    if isinstance(exponent, torch.Tensor):
+        if x.dtype == exponent.dtype:
+            return NotImplemented
+        return _ATEN.pow.Tensor_Tensor(x.to(kind), exponent.to(kind))
+    return NotImplemented if x.dtype == kind else _ATEN.pow.Tensor_Scalar(x.to(kind), exponent)
+
+
+_POWERS = {_ATEN.pow.Tensor_Scalar: _power, _ATEN.pow.Tensor_Tensor: _power}
+"""Operators whose result PyTorch's exporter gives the type of the base."""
 
 
 _OF_FLOAT_RESULTS = {_ATEN.rsub.Scalar: _difference}
@@ -109,7 +124,11 @@ def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
         parts = (_ATEN.constant_pad_nd.default(part, pad, 0.0) for part in (x.real, x.imag))
         return torch.complex(*parts)
 
+    def angle(x: Any) -> Any:
+        return _ATEN.atan2.default(x.imag, x.real) if x.is_complex() else NotImplemented
+
     return {
+        _ATEN.angle.default: angle,
         _ATEN.bmm.default: product(_ATEN.bmm.default),
         _ATEN.constant_pad_nd.default: padded,
         _ATEN.copy.default: copied,
@@ -126,6 +145,10 @@ _BY_PARTS = (
     _ATEN.slice_scatter.default, _ATEN.squeeze.dims, _ATEN.unsqueeze.default,
 )  # fmt: skip
 """Operators that treat the real and the imaginary parts in the same way."""
+
+
+_OF_REAL_RESULTS = frozenset({_ATEN.angle.default})
+"""Operators that give real results for complex numbers."""
 
 
 _COMPLEX = frozenset(
@@ -147,6 +170,17 @@ def _in_parts(node: Any) -> bool:
     if node.target in _OF_FLOAT_RESULTS:
         is_float = node.args[0].meta["val"].is_floating_point()
         return not is_float and isinstance(node.args[1], float)
+    if node.target in _POWERS:
+        base, exponent = (getattr(each, "meta", {}).get("val", each) for each in node.args)
+        return bool(base.dtype != getattr(exponent, "dtype", base.dtype)) or (
+            base.dtype == torch.bool and not isinstance(exponent, torch.Tensor)
+        )
+    if node.target is _ATEN.cross_entropy_loss.default:
+        scores, target = (each.meta["val"] for each in node.args[:2])
+        is_smoothed = dict(enumerate(node.args)).get(5, 0.0) != 0.0
+        return is_smoothed or len(scores.shape) == 1 or bool(target.is_floating_point())
+    if node.target in _OF_REAL_RESULTS:
+        return bool(node.args[0].meta["val"].is_complex())
     if node.target in _COMPLEX:
         return bool(node.meta["val"].is_complex())
     return node.target in torch_algebra.CHECKED or node.target in _SHIFTS

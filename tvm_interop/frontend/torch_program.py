@@ -182,9 +182,10 @@ def _file_of(path: str | os.PathLike[str]) -> ProgramFile:
 
 def _loaded(path: str) -> Any:
     torch = _torch(f"`{path}` is a program that torch.export saved")
-    from .torch_experts import define
+    from . import torch_experts, torch_quantised
 
-    define()
+    torch_experts.define()
+    torch_quantised.define()
     unknown: list[str] = []
     try:
         with _unknown_operators(unknown):
@@ -368,7 +369,7 @@ def _retype(graph: onnx.GraphProto, sizes: SizeConditions) -> None:
         own, wanted = value.type.tensor_type, _TYPES.get(dtype)
         if not own.elem_type or wanted in (None, own.elem_type):
             continue
-        for node in graph.node:
+        for node in _nodes(graph):
             for names in (node.input, node.output):
                 names[:] = [f"{name}_untyped" if name == value.name else name for name in names]
         cast = onnx.helper.make_node(
@@ -390,11 +391,21 @@ def _rename(graph: onnx.GraphProto, program: Any) -> None:
     new.update({name: f"{name}_output" for name in taken})
     for value in (*graph.input, *graph.output, *graph.value_info):
         value.name = new.get(value.name, value.name)
-    for node in graph.node:
+    for node in _nodes(graph):
         for names in (node.input, node.output):
             for i, name in enumerate(names):
                 names[i] = new.get(name, name)
+    for node in graph.node:
         node.name = _module_of(node) or node.name.removeprefix("node_")
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of the graphs in it, such as the branches of an `If`."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
 
 
 def _module_of(node: onnx.NodeProto) -> str:

@@ -61,6 +61,7 @@ FILES = (
     "program/row_axis.py",
     "py.typed",
     "session/__init__.py",
+    "session/after_fork.py",
     "session/binding.py",
     "session/by_size.py",
     "session/given.py",

@@ -211,8 +211,8 @@ def short(network: str) -> str:
     return network.split("_", 1)[1]
 
 
-def in_bf16(report: dict[str, Any]) -> list[str]:
-    """The section about bf16: times of our artifacts, and errors of ours and of OpenVINO's."""
+def in_bf16(report: dict[str, Any], heading: str) -> list[str]:
+    """A section about bf16: times of our artifacts, and errors of ours and of OpenVINO's."""
     columns = {
         "over ours, f32": "ours",
         "over onnxruntime": "onnxruntime, sequential",
@@ -228,7 +228,7 @@ def in_bf16(report: dict[str, Any]) -> list[str]:
     means = [geometric([row["bf16_ratios"][peer] for row in found]) for peer in columns.values()]
     rows.append(["**geometric mean**", *(f"{mean:.2f}" for mean in means), "", ""])
     return [
-        "## In bf16\n\nMeasured by `python -m benchmarks.zoo FOLDER --bf16` on "
+        f"## {heading}\n\nMeasured by `python -m benchmarks.zoo FOLDER --bf16` on "
         f"{machine(report)}, {_how(found)}. The *over* columns have "
         "the time of our artifact of `--precision bf16` over the time of each other contestant. "
         "The last two columns have the errors of our bf16 artifact and of OpenVINO as installed, "

@@ -24,6 +24,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
+from .groups import is_call, is_constant
 from .names import NewBindings, readers_of, replace_bindings, values_of
 from .static_shape import static_shape
 
@@ -62,7 +63,7 @@ class ConvsOfSmallImages:
         """Rewrite `main`; called by TVM's pass machinery."""
         changes = (_RESIZE, _POOL)
         values = values_of(mod["main"]).values()
-        if not any(_is_call(value, op) for value in values for op in changes):
+        if not any(is_call(value, op) for value in values for op in changes):
             return mod
         rewritten = mod.clone()
         var = rewritten.get_global_var("main")
@@ -88,7 +89,7 @@ class _Dataflow:
     def _pointwise(self, var: relax.Expr) -> tuple[relax.Call, Weights] | None:
         """The 1x1 convolution that computes `var`, and its weights; None if it is another value."""
         call: Any = self._values.get(var)
-        if not _is_call(call, _CONV) or static_shape(var.ty) is None:
+        if not is_call(call, _CONV) or static_shape(var.ty) is None:
             return None
         attrs = call.attrs
         layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
@@ -96,7 +97,7 @@ class _Dataflow:
         if layouts != ("NCHW", "OIHW", "NCHW") or any(int(number) != 1 for number in usual):
             return None
         weights = call.args[1]
-        if not _is_constant(weights) or str(var.ty.dtype) != "float32":
+        if not is_constant(weights) or str(var.ty.dtype) != "float32":
             return None
         array = weights.value.numpy()
         if array.dtype != np.float32 or array.shape[2:] != (1, 1) or not np.isfinite(array).all():
@@ -108,13 +109,13 @@ class _Dataflow:
 
         The constants must be one number for each channel.
         """
-        if not _is_call(value, _ADD):
+        if not is_call(value, _ADD):
             return None
         image, shift = value.args
         if not isinstance(image, relax.Var):
             image, shift = shift, image
         shape = static_shape(image.ty)
-        if not isinstance(image, relax.Var) or not _is_constant(shift):
+        if not isinstance(image, relax.Var) or not is_constant(shift):
             return None
         if shape is None or len(shape) != 4:
             return None
@@ -127,7 +128,7 @@ class _Copies(_Dataflow):
 
     def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
         value: Any = self._values.get(binding.var)
-        if not _is_call(value, _RESIZE) or None in self._readers.get(binding.var, [None]):
+        if not is_call(value, _RESIZE) or None in self._readers.get(binding.var, [None]):
             return [binding]
         image, shape = value.args[0], static_shape(value.ty)
         keeps = str(value.attrs.coordinate_transformation_mode) in _KEEPS_PIXELS
@@ -179,26 +180,24 @@ class _Resizes(_Dataflow):
 
         begins = np.cumsum([0, *(static_shape(part.ty)[1] for part in conv.parts)])  # type: ignore[index]
         slices = [conv.weights[:, a:b] for a, b in pairwise(begins)]
-        outputs = len(conv.weights)
-        late = [self._resize(part, outputs) is None for part in conv.parts]
-        plain = [part for part, stays in zip(conv.parts, late, strict=True) if stays]
+        resizes = [self._resize(part, len(conv.weights)) for part in conv.parts]
+        read = list(zip(conv.parts, slices, resizes, strict=True))
+        plain = [(part, weights) for part, weights, resize in read if resize is None]
         summands = []
         if plain:
-            image = plain[0] if len(plain) == 1 else new.bind(relax.op.concat(plain, 1), var.name)
-            kept = [each for each, stays in zip(slices, late, strict=True) if stays]
-            summands = [convolved(image, np.concatenate(kept, axis=1))]
-        for part, weights in zip(conv.parts, slices, strict=True):
-            resize = self._resize(part, outputs)
+            images = [part for part, _ in plain]
+            image = (
+                images[0] if len(images) == 1 else new.bind(relax.op.concat(images, 1), var.name)
+            )
+            kept = np.concatenate([weights for _, weights in plain], axis=1)
+            summands = [convolved(image, kept)]
+        for part, weights, resize in read:
             if resize is not None:
-                small = convolved(resize.args[0], weights)
-                args = [small, *resize.args[1:]]
+                args = [convolved(resize.args[0], weights), *resize.args[1:]]
                 summands.append(new.bind(relax.Call(resize.op, args, resize.attrs), part.name))
-        total = summands[0]
-        for i, summand in enumerate(summands):
-            if i > 0:
-                total = new.bind(relax.op.add(total, summand), var.name)
-            if i == 0 and shift is not None:
-                total = new.bind(relax.op.add(total, shift), var.name)
+        total, *rest = summands
+        for addend in (*([] if shift is None else [shift]), *rest):
+            total = new.bind(relax.op.add(total, addend), var.name)
         return new.defining(var)
 
     def _convolution(self, var: relax.Expr) -> _Convolution | None:
@@ -215,7 +214,7 @@ class _Resizes(_Dataflow):
     def _parts(self, image: relax.Expr) -> list[relax.Expr]:
         """The images that are concatenated along the channels to make `image`."""
         value: Any = self._values.get(image)
-        if not _is_call(value, _CONCAT) or not self._is_read_once(image):
+        if not is_call(value, _CONCAT) or not self._is_read_once(image):
             return [image]
         tensors = value.args[0]
         is_tuple = isinstance(tensors, relax.Tuple) and value.attrs.axis is not None
@@ -228,7 +227,7 @@ class _Resizes(_Dataflow):
     def _resize(self, part: relax.Expr, outputs: int) -> relax.Call | None:
         """The resize that makes `part`, if a convolution to `outputs` channels comes first."""
         value: Any = self._values.get(part)
-        if not _is_call(value, _RESIZE) or not self._is_read_once(part):
+        if not is_call(value, _RESIZE) or not self._is_read_once(part):
             return None
         before, after = static_shape(value.args[0].ty), static_shape(part.ty)
         if before is None or after is None or value.attrs.layout != "NCHW":
@@ -252,7 +251,7 @@ class _Pools(_Dataflow):
     def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
         var = binding.var
         pool: Any = self._values.get(var)
-        if not _is_call(pool, _POOL) or not self._is_smaller_mean(pool):
+        if not is_call(pool, _POOL) or not self._is_smaller_mean(pool):
             return [binding]
         image, shift = pool.args[0], None
         before = self._shifted(self._values.get(image))
@@ -289,11 +288,3 @@ class _Pools(_Dataflow):
         )
         usual = not any(padding) and set(dilation) == {1}
         return usual and fits and prod(after[2:]) < prod(before[2:])
-
-
-def _is_call(value: Any, op: tvm.ir.Op) -> bool:
-    return isinstance(value, relax.Call) and value.op == op
-
-
-def _is_constant(expr: relax.Expr) -> bool:
-    return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)

@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 from tvm.relax.analysis import post_order_visit
 
+from .groups import is_call
 from .names import bindings_of, replace_bindings
 from .static_shape import static_shape
 
@@ -36,14 +37,14 @@ class CutConvs:
         main = mod["main"]
         bindings = [b for b in bindings_of(main) if isinstance(b, relax.VarBinding)]
         values = {b.var: b.value for b in bindings}
-        if not any(_is_call(value, _SLICE) for value in values.values()):
+        if not any(is_call(value, _SLICE) for value in values.values()):
             return mod
         uses = Counter(var for b in bindings for var in _variables(b.value))
         uses.update(_variables(main.body.body))
 
         def replaced(binding: relax.Binding) -> list[relax.Binding]:
             value = binding.value if isinstance(binding, relax.VarBinding) else None
-            found = _cut(value, values, uses) if _is_call(value, _SLICE) else None
+            found = _cut(value, values, uses) if is_call(value, _SLICE) else None
             if found is None:
                 return [binding]
             conv = _shorter(found)
@@ -67,10 +68,6 @@ class _Cut(NamedTuple):
     left_out: int
 
 
-def _is_call(value: Any, op: tvm.ir.Op) -> bool:
-    return isinstance(value, relax.Call) and value.op == op
-
-
 def _variables(expr: relax.Expr) -> list[relax.Var]:
     found: list[relax.Var] = []
     post_order_visit(expr, lambda e: found.append(e) if isinstance(e, relax.Var) else None)
@@ -91,13 +88,13 @@ def _cut(
     if not is_end or any(step != 1 for each in steps for step in each):
         return None
     name = getattr(source, "name", "")
-    if uses.get(source) == 1 and _is_call(values.get(source), _ADD):
+    if uses.get(source) == 1 and is_call(values.get(source), _ADD):
         source, bias = values[source].args
         shape = static_shape(bias.ty)
         if not shape or shape[-1] != 1 or static_shape(source.ty) != before:
             return None  # This is not a bias, which is the same for all positions.
     conv: Any = values.get(source) if isinstance(source, relax.Var) else None
-    if uses.get(source) != 1 or not _is_call(conv, _CONV):
+    if uses.get(source) != 1 or not is_call(conv, _CONV):
         return None
     attrs, count = conv.attrs, before[2] - kept[2]
     layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)

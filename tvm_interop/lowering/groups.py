@@ -268,6 +268,16 @@ def is_operator(value: relax.Expr) -> bool:
     return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
 
 
+def is_call(value: Any, op: tvm.ir.Op) -> bool:
+    """Whether `value` is a call of the operator `op`."""
+    return isinstance(value, relax.Call) and value.op == op
+
+
+def is_constant(expr: relax.Expr) -> bool:
+    """Whether `expr` is a constant tensor."""
+    return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
+
+
 def _occurrences(expr: relax.Expr) -> list[relax.Var]:
     """The variables that `expr` reads, each repeated as often as it is read."""
     if isinstance(expr, relax.Var):

@@ -19,6 +19,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
+from .groups import is_constant
 from .names import NewBindings, bindings_of, readers_of, replace_bindings, values_of
 from .static_shape import static_shape
 
@@ -130,8 +131,7 @@ class _Selections:
 
     def _array(self, expr: relax.Expr) -> npt.NDArray[Any] | None:
         value = self._values.get(expr, expr)
-        is_array = isinstance(value, tvm.ir.GenericConst) and isinstance(value.ty, relax.TensorType)
-        return value.value.numpy() if is_array else None
+        return value.value.numpy() if is_constant(value) else None
 
     def _move(self, first: _Selection) -> None:
         """Move all selections from the tensor of `first`, if nothing else reads the tensor."""

@@ -19,6 +19,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
+from .groups import is_constant
 from .names import NewBindings, readers_of, replace_bindings, values_of
 from .static_shape import static_shape
 
@@ -102,7 +103,7 @@ class _Sums:
         if not merged:
             return [binding]
         new = NewBindings()
-        parts = [leaf for leaf in leaves if leaf not in gone and not _is_constant(leaf)]
+        parts = [leaf for leaf in leaves if leaf not in gone and not is_constant(leaf)]
         total: relax.Expr | None = None
         for leaf in parts:
             part: relax.Expr = leaf
@@ -124,7 +125,7 @@ class _Sums:
             and not value.args[0].same_as(value.args[1])
             and shape is not None
             and len(shape) == 4
-            and all(_is_constant(arg) or static_shape(arg.ty) == shape for arg in value.args)
+            and all(is_constant(arg) or static_shape(arg.ty) == shape for arg in value.args)
         )
 
     def _is_summand(self, var: relax.Var) -> bool:
@@ -160,7 +161,7 @@ def _window_of_conv(conv: relax.Call) -> _Window | None:
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     is_plain = layouts == ("NCHW", "OIHW", "NCHW") and all(int(d) == 1 for d in attrs.dilation)
     image, weights = conv.args[:2]
-    if not is_plain or not isinstance(image, relax.Var) or not _is_constant(weights):
+    if not is_plain or not isinstance(image, relax.Var) or not is_constant(weights):
         return None
     array = weights.value.numpy()
     if array.dtype != np.float32 or not np.isfinite(array).all():
@@ -172,7 +173,7 @@ def _window_of_scale(scale: relax.Call) -> _Window | None:
     """A scale of an image's channels by constants, as a convolution with a 1x1 kernel."""
     image, factors = scale.args
     shape = static_shape(image.ty)
-    if not isinstance(image, relax.Var) or shape is None or not _is_constant(factors):
+    if not isinstance(image, relax.Var) or shape is None or not is_constant(factors):
         return None
     array = factors.value.numpy()
     if array.shape != (1, shape[1], 1, 1) or not np.isfinite(array).all():
@@ -182,7 +183,7 @@ def _window_of_scale(scale: relax.Call) -> _Window | None:
 
 def _total_shift(leaves: list[relax.Expr]) -> relax.Expr | None:
     """The sum of the constants among the summands; None if there is none."""
-    arrays = [leaf.value.numpy().astype(np.float64) for leaf in leaves if _is_constant(leaf)]
+    arrays = [leaf.value.numpy().astype(np.float64) for leaf in leaves if is_constant(leaf)]
     if not arrays:
         return None
     return relax.const(np.asarray(sum(arrays)).astype(np.float32), "float32")
@@ -244,7 +245,3 @@ def _may_hold(window: _Window, scale: _Window) -> bool:
         and all(int(stride) == 1 for stride in window.conv.attrs.strides)
         and window.weights.shape[0] == scale.weights.shape[0]
     )
-
-
-def _is_constant(expr: relax.Expr) -> bool:
-    return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)

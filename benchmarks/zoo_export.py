@@ -18,7 +18,7 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -270,21 +270,46 @@ NETWORKS: dict[str, Maker] = {
 }  # fmt: skip
 
 
-def export(name: str, batch: int, folder: Path) -> None:
-    """Export one network, and write it as `.pt2` and as `.onnx`, and its inputs as `.npz`."""
-    path = folder / (name if batch == 1 else f"{name}_b{batch}")
+def export(maker: Maker, batch: int, path: Path) -> None:
+    """Export one network, and write it as `.pt2` and as `.onnx`, and its inputs as `.npz`.
+
+    `path` is the path of the three files without these endings.
+    """
     torch.manual_seed(0)
-    network, inputs = NETWORKS[name](batch)
+    network, inputs = maker(batch)
     network.eval()
     with torch.no_grad():
         program = torch.export.export(network, inputs)
-        torch.export.save(program, path.with_suffix(".pt2"))
+        torch.export.save(program, f"{path}.pt2")
         torch.onnx.export(
-            network, inputs, path.with_suffix(".onnx"),
-            dynamo=True, external_data=False, verbose=False,
+            network, inputs, f"{path}.onnx", dynamo=True, external_data=False, verbose=False,
         )  # fmt: skip
     # Write the inputs last: if their file is there, all three files are.
-    np.savez(path.with_suffix(".npz"), *[x.numpy() for x in inputs])
+    np.savez(f"{path}.npz", *[x.numpy() for x in inputs])
+
+
+def export_all(makers: Mapping[str, Maker], folder: Path, batch: int = 1) -> int:
+    """Export networks by name, but those whose files exist; return 1 if one was not exported."""
+    warnings.filterwarnings("ignore")
+    # This module of torchvision registers operators that no network here uses. Leave it out,
+    # because its import fails if torchvision was built for another version of PyTorch.
+    sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("left out"))
+    logging.disable(logging.WARNING)
+    folder.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for name, maker in makers.items():
+        stem = name if batch == 1 else f"{name}_b{batch}"
+        if (folder / f"{stem}.npz").exists():
+            continue
+        began = time.perf_counter()
+        try:
+            export(maker, batch, folder / stem)
+            print(stem, f"{time.perf_counter() - began:.1f} s", flush=True)
+        except Exception as error:  # An exporter may fail in any way: try the next network.
+            failed = 1
+            told = " ".join(str(error).split())[:200]
+            print(stem, "was not exported:", type(error).__name__, told, flush=True)
+    return failed
 
 
 def main() -> int:
@@ -296,26 +321,8 @@ def main() -> int:
     unknown = sorted(set(arguments.networks) - set(NETWORKS))
     if unknown:
         parser.error(f"there is no network `{unknown[0]}`; there are {', '.join(NETWORKS)}")
-    warnings.filterwarnings("ignore")
-    # This module of torchvision registers operators that no network here uses. Leave it out,
-    # because its import fails if torchvision was built for another version of PyTorch.
-    sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("left out"))
-    logging.disable(logging.WARNING)
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for name in arguments.networks or NETWORKS:
-        stem = name if arguments.batch == 1 else f"{name}_b{arguments.batch}"
-        if (arguments.folder / f"{stem}.npz").exists():
-            continue
-        began = time.perf_counter()
-        try:
-            export(name, arguments.batch, arguments.folder)
-            print(stem, f"{time.perf_counter() - began:.1f} s", flush=True)
-        except Exception as error:  # An exporter may fail in any way: try the next network.
-            failed += 1
-            told = " ".join(str(error).split())[:200]
-            print(stem, "was not exported:", type(error).__name__, told, flush=True)
-    return 1 if failed else 0
+    makers = {name: NETWORKS[name] for name in arguments.networks or NETWORKS}
+    return export_all(makers, arguments.folder, arguments.batch)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from tvm_interop.compiler.kernel_choice import choose_kernels, laid_out
 from tvm_interop.compiler.provider_choice import fastest_plain, given_to
 from tvm_interop.compiler.row_kernels import with_row_kernels
 from tvm_interop.frontend import load_model
+from tvm_interop.lowering.narrow_storage import NarrowStorage
 from tvm_interop.machine.kernel_libraries import blocked_layout, why_missing
 from tvm_interop.measure.cpu_timer import CpuStageTimer
 from tvm_interop.measure.measured import MeasuredLatency
@@ -119,6 +120,22 @@ def test_all_that_may_be_blocked_is() -> None:
     # `c` and `f` stay plain: a softmax reads the output of `c`, and a reshape reads the output of
     # `f`.
     assert blocked(two_islands(), liked_by()) == {"a", "b", "d", "e"}
+
+
+@pytest.mark.parametrize("narrow", [None, NarrowStorage()], ids=["f32", "bf16"])
+def test_kernels_fused_of_elementwise_ones_take_blocked_tensors(
+    narrow: NarrowStorage | None,
+) -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    net.op("Sub", [net.conv(x, "a", (16, 16), 3), net.conv(x, "b", (16, 16), 3)], "sub")
+    net.op("Relu", [net.conv(net.op("Abs", ["sub"], "abs"), "c", (16, 16), 3)], "y")
+    lower = LowerToUnits(libraries=("onednn",), narrow=narrow)
+    program = extract(lower(load_model(net.model("y"))))
+    chosen = choose_kernels(program, ("onednn",), lambda p: MadeUp(p, liked_by()))
+    (fused,) = [op for op in chosen.operators if op.description is None]
+    layouts = [chosen.values[v].layout for v in (*fused.inputs, *fused.outputs)]
+    assert layouts == ["blocked16"] * 3
 
 
 def test_nothing_is_blocked_where_nothing_gains() -> None:

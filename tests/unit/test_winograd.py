@@ -5,6 +5,7 @@ are, and that each run gives the same bits.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,19 @@ from tests.unit.test_kernel_choice import MadeUp, Microseconds
 from tests.unit.test_onednn import needs_bf16
 from tests.unit.test_parts_of_products import program_of, run, run_again
 from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.compiler.kernel_choice import choose_kernels
 from tvm_interop.compiler.time_budget import TimeBudget
-from tvm_interop.compiler.winograd_choice import with_winograd
+from tvm_interop.compiler.winograd_choice import winograd_us, with_winograd
 from tvm_interop.errors import OutOfTimeError
+from tvm_interop.frontend import load_model
 from tvm_interop.machine.kernel_libraries import why_missing
+from tvm_interop.program.concat_in_place import concat_in_place
 from tvm_interop.program.kinds.winograd_conv2d import WinogradConv2d, as_winograd
 from tvm_interop.program.library_op import LibraryOp, library_op
 from tvm_interop.program.program import Operator, Program
 from tvm_interop.program.storage import Layout
 from tvm_interop.session.session import Session
+from tvm_interop.transform import LowerToUnits, extract
 
 pytestmark = pytest.mark.skipif(
     why_missing("onednn") is not None, reason=f"no oneDNN: {why_missing('onednn')}"
@@ -91,6 +96,33 @@ def test_more_weights_are_counted() -> None:
     large = program(conv(512, 512, 7))
     assert not chosen(large, taking(3000, 1000))
     assert chosen(large, taking(6000, 1000))
+
+
+def test_layouts_are_chosen_by_the_fastest_kernels() -> None:
+    def us(op: Operator) -> float:
+        if op.library is None:
+            return 100.0
+        assert op.description is not None
+        if op.description.op == "reorder":
+            return 5.0
+        is_plain = set(op.description.layouts) == {"plain"}
+        if isinstance(op.description, WinogradConv2d):
+            return 60.0 if is_plain else 10.0
+        return 40.0 if is_plain else 45.0
+
+    lowered = LowerToUnits(libraries=("onednn",))(load_model(net()))
+    given = concat_in_place(extract(lowered))
+
+    def latency_of(program: Program) -> MadeUp:
+        return MadeUp(program, us)
+
+    def layouts(**options: Any) -> set[str]:
+        chosen = choose_kernels(given, ("tvm", "onednn"), latency_of, **options)
+        return {value.layout for value in chosen.values}
+
+    assert layouts() == {"plain"}
+    with_others = layouts(other_kernels=partial(winograd_us, latency_of=latency_of))
+    assert with_others == {"plain", "blocked16"}
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,22 @@ def test_every_exported_network_has_a_kind() -> None:
     assert len({zoo_tables.short(name) for name in NETWORKS}) == len(NETWORKS)
 
 
+def test_networks_are_drawn_from_a_pool() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
+    from benchmarks.zoo_export import NETWORKS
+    from benchmarks.zoo_pool import POOL, draw
+
+    names = [name for makers in POOL.values() for name in makers]
+    assert len({*names, *NETWORKS}) == len(names) + len(NETWORKS)
+    drawn = draw("0a1b2c", 3)
+    assert draw("0a1b2c", 3) == drawn
+    assert draw("0a1b2d", 3) != drawn
+    for kind, chosen in drawn.items():
+        assert len({*chosen}) == 3
+        assert {*chosen} <= {*POOL[kind]}
+    assert all({*draw("x", 99)[kind]} == {*makers} for kind, makers in POOL.items())
+
+
 def test_the_table_of_all_cores_says_what_ships() -> None:
     names = ("all cores", "one core", "sequential")
     rows = [

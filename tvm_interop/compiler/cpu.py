@@ -52,7 +52,7 @@ from .options import CompileOptions, positive
 from .row_kernels import with_row_kernels
 from .settled_kernels import SettledKernels
 from .time_budget import CHOICE_SHARE
-from .winograd_choice import with_winograd
+from .winograd_choice import winograd_us, with_winograd
 
 
 @dataclass(frozen=True)
@@ -176,9 +176,12 @@ class CpuBackend:
                 like, winograd = self._options.like, self._options.winograd and own_kernels
                 if like is not None:
                     return with_kernels(like, program, self.providers, blocked, winograd=winograd)
-                chosen = choose_in_time(program, self.providers, latency_of, budget, blocked)
                 if not winograd:
-                    return chosen
+                    return choose_in_time(program, self.providers, latency_of, budget, blocked)
+                faster = partial(winograd_us, latency_of=latency_of)
+                chosen = choose_in_time(
+                    program, self.providers, latency_of, budget, blocked, faster
+                )
                 return with_winograd(chosen, latency_of, budget)
 
             def choose(program: Program) -> Program:

@@ -6,7 +6,7 @@ side by side in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import OutOfTimeError
@@ -27,12 +27,25 @@ from .provider_choice import (
 from .time_budget import TimeBudget
 from .two_labels import PairCost, cheapest_labels
 
+OtherKernels = Callable[[Program, Mapping[int, float]], Mapping[int, float]]
+"""Prices kernels that may replace a library's kernels after layouts are chosen.
+
+It gets a program with blocked tensors, and the latencies of the library's kernels in microseconds,
+by the operator's index. It returns the latencies of the operators that other kernels compute
+faster.
+"""
+
+
+def _no_other_kernels(_program: Program, _us: Mapping[int, float]) -> Mapping[int, float]:
+    return {}
+
 
 def choose_kernels(
     program: Program,
     providers: Sequence[str],
     latency_of: LatencyOf,
     blocked: Layout = "blocked16",
+    other_kernels: OtherKernels = _no_other_kernels,
 ) -> Program:
     """Choose the kernels and the layouts of tensors that take the least time in total.
 
@@ -56,11 +69,13 @@ def choose_kernels(
     latency_of: makes the latency model that measures the operators of a program with the same
         tensors as `program`.
     blocked: the layout of blocked tensors.
+    other_kernels: prices kernels that may replace the library's kernels for blocked tensors later.
+        The layouts are chosen as if they did.
     """
     plain = fastest_plain(program, providers, latency_of, _CLEARLY_FASTER)
     chosen = plain.program
     for library in (name for name in providers if name != TVM):
-        costs = _LayoutCosts(program, plain, library, latency_of, blocked)
+        costs = _LayoutCosts(program, plain, library, latency_of, blocked, other_kernels)
         if not costs.free:
             continue
         labels = cheapest_labels(costs.free, costs.pairs(), costs.equal)
@@ -74,6 +89,7 @@ def choose_in_time(
     latency_of: LatencyOf,
     budget: TimeBudget,
     blocked: Layout = "blocked16",
+    other_kernels: OtherKernels = _no_other_kernels,
 ) -> Program:
     """Choose as `choose_kernels` does; a fixed rule chooses for operators not measured in time.
 
@@ -93,12 +109,13 @@ def choose_in_time(
         is spent.
     budget: the time for the choice. It also records the operators that were not measured.
     blocked: the layout of blocked tensors.
+    other_kernels: as in `choose_kernels`; it too may raise `OutOfTimeError`.
     """
     if budget.measures_nothing:
         chosen = guessed_on_cpu(program, providers, budget)
     else:
         try:
-            return choose_kernels(program, providers, latency_of, blocked)
+            return choose_kernels(program, providers, latency_of, blocked, other_kernels)
         except OutOfTimeError:
             budget.leave_out("measuring kernels on blocked tensors")
             chosen = fastest_known(program, providers, latency_of, budget, _CLEARLY_FASTER)
@@ -131,6 +148,7 @@ class _LayoutCosts:
         library: str,
         latency_of: LatencyOf,
         layout: Layout,
+        other_kernels: OtherKernels,
     ) -> None:
         self._program, self._plain = program, plain
         self._library_ops = [i for i, op in enumerate(program.operators) if can_run(library, op)]
@@ -150,6 +168,7 @@ class _LayoutCosts:
         measured = [i for i in self._ops if i not in hopeless]
         times_us = latency.stages([[[i]] for i in measured])
         self._blocked_us = dict(zip(measured, times_us.tolist(), strict=True))
+        self._blocked_us |= other_kernels(blocked, self._blocked_us)
         self._blocked_us |= dict.fromkeys(hopeless, _NEVER_US)
         self._reorder_us = _reorder_us(
             [program.values[v] for i in self._ops for v in images_of(program.operators[i])],
@@ -176,7 +195,7 @@ class _LayoutCosts:
         blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
-        # `blocked_us` is the time of a library's kernel for blocked tensors. If a tensor is plain,
+        # `blocked_us` is the time of the fastest kernel for blocked tensors. If a tensor is plain,
         # the kernel also takes time to reorder it. `blocked_us` includes the time to reorder
         # tensors that are always plain. The lines below add the time to reorder tensors that may be
         # blocked.

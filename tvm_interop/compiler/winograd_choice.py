@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -48,22 +48,61 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
     candidates = _candidates(program)
     if not candidates:
         return program
-    given = _given(program, candidates)
+    stages = [[[i]] for i in candidates]
     try:
-        before, after = latency_of(program), latency_of(given)
-        operators = list(candidates)
-        stages = [[[i]] for i in operators]
-        before_us = before.stages(stages).tolist()
-        limits_us = [
-            max(_FASTER * us - _more_weights_us(program.operators[i], candidates[i]), 0.0)
-            for i, us in zip(operators, before_us, strict=True)
-        ]
-        is_slower = after.take_longer(operators, limits_us)
+        before_us = latency_of(program).stages(stages).tolist()
+        faster = _faster_us(
+            program, candidates, latency_of, dict(zip(candidates, before_us, strict=True))
+        )
     except OutOfTimeError:
         budget.leave_out("measuring convolutions by Winograd's algorithm")
         return program
-    taken = [i for i, slower in zip(operators, is_slower, strict=True) if not slower]
-    return _given(program, {i: candidates[i] for i in taken})
+    return _given(program, {i: candidates[i] for i in faster})
+
+
+def winograd_us(
+    program: Program, present_us: Mapping[int, float], latency_of: LatencyOf
+) -> dict[int, float]:
+    """The latencies of the convolutions that Winograd's algorithm computes faster, by their index.
+
+    Layouts of tensors are chosen by these latencies. `with_winograd` chooses the kernels later, for
+    the chosen layouts.
+
+    Parameters
+    ----------
+    program: the program with the layouts to measure.
+    present_us: the latencies of the present kernels in microseconds, by the operator's index. Only
+        these operators are measured.
+    latency_of: as in `with_winograd`.
+
+    Raises
+    ------
+    OutOfTimeError
+        The time budget is spent.
+    """
+    candidates = {i: kind for i, kind in _candidates(program).items() if i in present_us}
+    return _faster_us(program, candidates, latency_of, present_us)
+
+
+def _faster_us(
+    program: Program,
+    candidates: Mapping[int, WinogradConv2d],
+    latency_of: LatencyOf,
+    present_us: Mapping[int, float],
+) -> dict[int, float]:
+    """The latencies of those `candidates` that are clearly faster than the present kernels.
+
+    Each latency includes the time to read the additional weights.
+    """
+    if not candidates:
+        return {}
+    latency = latency_of(_given(program, candidates))
+    more_us = {i: _more_weights_us(program.operators[i], kind) for i, kind in candidates.items()}
+    limits_us = [max(_FASTER * present_us[i] - more_us[i], 0.0) for i in candidates]
+    is_slower = latency.take_longer(list(candidates), limits_us)
+    faster = [i for i, slower in zip(candidates, is_slower, strict=True) if not slower]
+    times_us = latency.stages([[[i]] for i in faster]).tolist()
+    return {i: us + more_us[i] for i, us in zip(faster, times_us, strict=True)}
 
 
 def by_winograd(program: Program, names: Collection[str]) -> Program:
@@ -114,7 +153,7 @@ def _more_weights_us(op: Operator, kind: WinogradConv2d) -> float:
     return (kind.packed_nbytes - word * prod(kind.shapes[1])) / _BYTES_PER_US
 
 
-def _given(program: Program, kinds: dict[int, WinogradConv2d]) -> Program:
+def _given(program: Program, kinds: Mapping[int, WinogradConv2d]) -> Program:
     operators = [
         replace(op, description=kinds[i]) if i in kinds else op
         for i, op in enumerate(program.operators)

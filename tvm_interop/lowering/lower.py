@@ -18,6 +18,7 @@ from .fold_affine import FoldAffine
 from .fold_arrays import FoldArrays
 from .fold_calls import FoldCalls
 from .fuse_and_name import FuseAndName
+from .fuse_kernels import FuseKernels
 from .legalizations import legalizations
 from .legalize_once import legalized_once
 from .library_calls import GroupLibraryCalls
@@ -169,7 +170,7 @@ def _lowering(
             passes.DeadCodeElimination(),
             FuseAndName(),
             *([] if narrow is None else [narrow]),
-            passes.FuseTIR(),
+            FuseKernels(),
             passes.DeadCodeElimination(),
         ],
         name="LowerToUnits",

@@ -20,6 +20,7 @@ from tvm.ir.transform import PassContext, module_pass
 from ..kernels.bfloat16_words import widened
 from ..program.library_op import LibraryOp
 from .fuse_and_name import LIBRARY_OPS
+from .fuse_kernels import ELEMENTWISE, PATTERN
 from .names import bindings_of
 from .static_shape import static_shape
 
@@ -31,9 +32,6 @@ In Relax, these results have the type uint16, because TVM does not fully support
 
 _WIDE = "float32"
 _WORD = "uint16"
-_ELEMENTWISE = 0
-"""TVM's `kElemWise`, the `op_pattern` of element-wise kernels."""
-_PATTERN = "op_pattern"
 
 
 @module_pass(opt_level=0, name="NarrowStorage")
@@ -210,8 +208,6 @@ class _Rewriter:
                     result = inner.emit_output(result)
             inner.emit_func_output(result)
         function = inner.finalize()["group"].with_attr("Primitive", True)
-        if _is_elementwise(self._mod, value):
-            function = function.with_attr(_PATTERN, _ELEMENTWISE)
         return self.builder.add_func(function, f"{_callee(value).name_hint}_bf16")
 
     def _body(self, inner: relax.BlockBuilder, value: relax.Call, args: list[relax.Var]) -> Any:
@@ -234,7 +230,7 @@ class _Rewriter:
         data = te.placeholder(dims, str(expr.ty.dtype))
         result = te.compute(dims, lambda *i: convert(data(*i)), name=convert.__name__.strip("_"))
         kernel = te.create_prim_func([data, result])
-        kernel = kernel.with_attr(_PATTERN, _ELEMENTWISE)
+        kernel = kernel.with_attr(PATTERN, ELEMENTWISE)
         return relax.call_tir(
             self.builder.add_func(kernel, result.op.name), [expr], _as(expr.ty, dtype)
         )
@@ -294,15 +290,6 @@ def _may_be_joined(mod: tvm.IRModule, call: relax.Call) -> bool:
 
 def _is_reshape(value: Any) -> bool:
     return isinstance(value, relax.Call) and bool(value.op == tvm.ir.Op.get("relax.reshape"))
-
-
-def _is_elementwise(mod: tvm.IRModule, value: relax.Call) -> bool:
-    """Whether each kernel of the unit is element-wise."""
-    calls = [value]
-    if isinstance(value.op, tvm.ir.GlobalVar):
-        calls = [binding.value for binding in bindings_of(mod[value.op])]
-    attrs = [mod[call.args[0]].attrs or {} for call in calls]
-    return all(int(each.get(_PATTERN, -1)) == _ELEMENTWISE for each in attrs)
 
 
 def _callee(value: relax.Call) -> tvm.ir.GlobalVar:

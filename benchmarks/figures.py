@@ -51,7 +51,7 @@ def page() -> str:
         *dated(zoo_tables.networks(_read("zoo")), "zoo"),
         *dated(zoo_tables.other_kinds(_read("zoo_kinds")), "zoo_kinds"),
         *dated(zoo_tables.where_it_pays(_read("shipped_schedules")), "shipped_schedules"),
-        *dated(zoo_tables.in_bf16(_read("zoo_bf16"), "In bf16"), "zoo_bf16"),
+        *dated(zoo_tables.in_bf16(_read("zoo"), "In bf16"), "zoo"),
         *dated(zoo_tables.in_bf16(_read("zoo_kinds"), "Other kinds in bf16"), "zoo_kinds"),
         *dated(zoo_tables.two_cores(_read("two_cores")), "two_cores"),
         *dated(zoo_tables.compile_time(_read("compile_time")), "compile_time"),

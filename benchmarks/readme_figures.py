@@ -33,6 +33,9 @@ def _block() -> str:
         f"{short(name)} ({ratios[name]:.2f})" for name in sorted(faster, key=lambda n: ratios[n])
     ]
     rows = [_over(ran, name, peer) for name, peer in _PEERS.items()]
+    if any(row["bf16_ratios"] for row in ran):
+        name = "the same, if ours is compiled with `--precision bf16`"
+        rows.append(_over(ran, name, "OpenVINO, as installed", "bf16_ratios"))
     beside = _beside_others(busy)
     return "\n\n".join(
         [
@@ -84,8 +87,9 @@ _PEERS = {
 }
 
 
-def _over(ran: list[dict[str, Any]], name: str, peer: str) -> list[str]:
-    ratios = [row["ratios"][peer] for row in ran if peer in row["ratios"]]
+def _over(ran: list[dict[str, Any]], name: str, peer: str, of: str = "ratios") -> list[str]:
+    """A row of the table: our time over that of `peer`, from the column `of` of a result file."""
+    ratios = [row[of][peer] for row in ran if peer in row[of]]
     return [name, *(f"{number:.2f}" for number in (geometric(ratios), min(ratios), max(ratios)))]
 
 

@@ -367,3 +367,21 @@ def test_sums_of_integers_are_exact(kind: str) -> None:
     (wanted,) = ReferenceEvaluator(model).run(None, {"x": image(*shapes[0])})
     assert got.dtype == np.int32
     np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", ["Reshape", "MaxPool", "MatMul"])
+def test_results_of_float16_keep_their_type(kind: str) -> None:
+    net = QuantisedNet()
+    given = [net.constant(np.float16(0.0625)), net.constant(np.int8(3))]
+    shape = (3, 16) if kind == "MatMul" else (1, 4, 6, 6)
+    words = net.op("QuantizeLinear", [net.input("x", shape, onnx.TensorProto.FLOAT16), *given], "q")
+    x = net.op("DequantizeLinear", [words, *given], "floats")
+    if kind == "Reshape":
+        y = net.op("Reshape", [x, net.constant(np.array([4, 36]))], "y")
+    elif kind == "MaxPool":
+        y = net.op("MaxPool", [x], "y", kernel_shape=[2, 2])
+    else:
+        y = net.op("MatMul", [x, net.op("Transpose", [x], "turned")], "y")
+    _, got, wanted = run_both(net.model(y, opset=21), x=image(*shape).astype(np.float16))
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got, wanted, rtol=2e-3)

@@ -138,3 +138,19 @@ def test_a_sequence_of_no_steps_leaves_the_states(op: str, options: dict[str, An
     }
     for state, name in zip(got[1:], ("h0", "c0"), strict=False):
         np.testing.assert_array_equal(state, weights.get(name, np.zeros((directions, 2, 4))))
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_lengths_above_the_number_of_steps_count_as_that_number(op: str) -> None:
+    """The reverse direction begins at the end of the sequence, and not at elements after it."""
+    model = _model(op, length=5, batch=2, hidden=4, lengths=[5, 5], **_BOTH)
+    (given,) = [tensor for tensor in model.graph.initializer if tensor.name == "lengths"]
+    model.graph.initializer.remove(given)
+    model.graph.input.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, [2]))
+    x = np.random.default_rng(3).standard_normal((5, 2, 9), np.float32)
+    prepared = onnx_backend.prepare(model)
+    wanted, got = (
+        prepared.run([x, np.array(lengths, "int32")]) for lengths in ([5, 5], [6, 2**31 - 1])
+    )
+    for each, want in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(each, want)

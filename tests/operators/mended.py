@@ -112,6 +112,12 @@ def _halves() -> Iterator[Case]:
     yield Case("Gelu", [x], {"approximate": "tanh"}, tolerance=6e-3)
     yield Case("LRN", [numbers("float16", 1, 4, 3, 3)], {"size": 3}, sums=True)
 
+    halves = np.array([*np.arange(-9, 9) / 4, _INF, -_INF, 60000, -60000], "float16")
+    for dtype in ("int16", "uint16"):
+        yield Case(
+            "QuantizeLinear", [halves, np.array(0.5, "float16"), np.array(3, dtype)], opset=21
+        )
+
 
 def _new() -> Iterator[Case]:
     """Operators for which TVM has no converter."""

@@ -47,10 +47,26 @@ def convolution(rank: int) -> onnx.ModelProto:
     return net.model("y")
 
 
+def transposed(rank: int) -> onnx.ModelProto:
+    net = Net()
+    x = net.input("x", [1, 2 * TERMS, *[2] * rank], TensorProto.FLOAT16)
+    weight = net.constant(np.ones((2 * TERMS, 3, *[1] * rank), np.float16))
+    net.op("ConvTranspose", [x, weight], "y", group=2)
+    return net.model("y")
+
+
+def einsum() -> onnx.ModelProto:
+    net = Net()
+    x = net.input("x", [2, TERMS], TensorProto.FLOAT16)
+    ones = net.constant(np.ones((TERMS, 3), np.float16))
+    net.op("Einsum", [x, ones], "y", equation="ik,kj->ij")
+    return net.model("y")
+
+
 @pytest.mark.parametrize(
     "model",
-    [product(), convolution(1), convolution(2), convolution(3)],
-    ids=["matmul", "conv1d", "conv2d", "conv3d"],
+    [product(), einsum(), *map(convolution, (1, 2, 3)), *map(transposed, (1, 2, 3))],
+    ids=["matmul", "einsum", *(f"{kind}{n}d" for kind in ("conv", "turned") for n in (1, 2, 3))],
 )
 def test_sums_are_added_up_in_float32(model: onnx.ModelProto) -> None:
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
@@ -143,3 +159,25 @@ def test_a_norm_is_finite_though_the_sum_in_it_is_not(op: str) -> None:
     wanted = run_onnxruntime(model, feeds)["y0"]
     assert np.isfinite(wanted).all()
     np.testing.assert_allclose(got, wanted, rtol=2e-3)
+
+
+@pytest.mark.parametrize("shape", [(8, 4), (2, 4, 6, 6)])
+def test_a_norm_of_channels_far_from_zero_keeps_its_digits(shape: tuple[int, ...]) -> None:
+    """Computed as a scale and a shift in float16, the norm would be off by several percent."""
+    net = Net()
+    mean, variance = np.full(4, 5, np.float16), np.full(4, 0.01, np.float16)
+    one, zero = np.ones(4, np.float16), np.zeros(4, np.float16)
+    given = [net.constant(each) for each in (one, zero, mean, variance)]
+    net.op("BatchNormalization", [net.input("x", shape, TensorProto.FLOAT16), *given], "y")
+    model = net.model("y")
+    x = (5 + 0.1 * np.random.default_rng(0).standard_normal(shape)).astype(np.float16)
+    (want,) = run_onnxruntime(model, {"x": x}).values()
+    (got,) = computed(model, {"x": x})
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3)
+
+
+def test_a_product_of_many_numbers_is_computed_in_float32() -> None:
+    x = np.linspace(0.98, 1.02, 512, dtype=np.float16).reshape(1, 512)
+    (got,) = computed(*one_node("ReduceProd", [x], axes=[1], opset=13))
+    np.testing.assert_allclose(got, np.prod(x, axis=1, dtype=np.float64, keepdims=True), rtol=1e-3)

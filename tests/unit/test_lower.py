@@ -14,6 +14,7 @@ from tvm.script import relax as R
 
 from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
+from tests.one_node import computed
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend import load_model
 from tvm_interop.transform import LowerToUnits
@@ -133,6 +134,19 @@ def test_norms_fold_into_convolutions() -> None:
     # A batch norm on an input is a scale and a shift. The batch norm stays separate if its input
     # has two readers.
     assert set(units) == {"bn_in/BatchNormalization", "conv/Conv", "shared/Conv"}
+
+
+def test_scales_and_shifts_without_a_convolution_keep_their_order() -> None:
+    net = nets.Net()
+    y = net.input("x", [2, 3, 4, 4])
+    numbers = {"Mul": 3.0, "Add": 3 * 2.0**24, "Sub": 3 * 2.0**24, "Div": 3.0}
+    for kind, number in numbers.items():
+        y = net.op(kind, [y, net.constant(np.float32(number))], f"y_{kind}")
+    model = net.model(y)
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    (want,) = run_onnxruntime(model, {"x": x}).values()
+    assert set(np.unique(want * 3)) <= {-12, -8, -4, 0, 4, 8, 12}  # `Add` has rounded the numbers.
+    np.testing.assert_array_equal(computed(model, {"x": x})[0], want)
 
 
 def test_a_convolution_to_one_channel_is_no_scale() -> None:

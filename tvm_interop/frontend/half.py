@@ -3,6 +3,7 @@
 ONNX allows a higher precision for intermediate results. In float16, operators that subtract nearly
 equal numbers or compute `log(1 + exp(x))` would be off by several percent. The sum of squares in a
 norm would be infinite for a norm above 256, and a sum whose logarithm is taken for one above 65504.
+An `Einsum` would add up its products in float16, where 2048 + 1 is 2048.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 from tvm import relax
 
 _IN_FLOAT32 = (
-    *("Celu", "DFT", "DeformConv", "Det", "Elu", "GlobalLpPool", "LRN", "LpNormalization"),
-    *("LpPool", "Mish", "ReduceL2", "ReduceLogSum", "STFT", "Selu", "Softplus"),
-    "com.microsoft.Inverse",
+    *("Celu", "DFT", "DeformConv", "Det", "Einsum", "Elu", "GlobalLpPool", "LRN"),
+    *("LpNormalization", "LpPool", "Mish", "ReduceL2", "ReduceLogSum", "ReduceSumSquare", "STFT"),
+    *("Selu", "Softplus", "com.microsoft.CDist", "com.microsoft.Inverse"),
 )
 
 

@@ -196,7 +196,11 @@ class _Kernel:
         r = self.r
 
         def row(b: Any) -> tirx.Stmt:
-            last = self.lengths[b].astype("int64") if r.has_lengths else loops.index(r.length)
+            last = loops.index(r.length)
+            if r.has_lengths:
+                # The lengths come with the data. A length above the number of steps would let the
+                # reverse direction read and write outside of the sequence.
+                last = tirx.min(self.lengths[b].astype("int64"), last)
             time = last - 1 - step if r.reverse else step
             update_all = _elements(r.hidden, lambda j: update(b, j, time))
             if not r.has_lengths:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +35,12 @@ _Array = npt.NDArray[np.float64]
 
 @module_pass(opt_level=0, name="FoldAffine")
 class FoldAffine:
-    """Replace each chain of batch norms, scales and shifts of channels by one scale and one shift.
+    """Fold each chain of batch norms, scales and shifts of channels into the convolution before it.
 
-    If a convolution with constant weights precedes a chain of scales and shifts, its weights are
-    multiplied by the scale of the chain. Otherwise the scale becomes one multiplication. A value is
-    folded only if it has a single use. The convolution and the last value of the chain keep their
-    names.
+    The weights of the convolution, which must be constant, are multiplied by the scale of the
+    chain, and one shift follows. Without a convolution, each batch norm becomes one scale and one
+    shift, and other operators stay as they are. A value is folded only if it has a single use. The
+    convolution and the last value of the chain keep their names.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -59,13 +60,11 @@ class _Chain:
     Attributes
     ----------
     scale, shift: one number for each channel.
-    length: the number of operators that the chain replaces.
     """
 
     source: relax.Var
     scale: _Array
     shift: _Array
-    length: int
 
 
 class _Chains:
@@ -86,7 +85,9 @@ class _Chains:
         """The bindings that replace `binding`; a later pass removes bindings that nothing reads."""
         chain = self._chains.get(binding.var)
         conv = self._foldable_conv(chain.source) if chain else None
-        if chain is None or (conv is None and not self._is_worth_it(binding.var)):
+        if conv is None:
+            chain = self._norm_alone(binding.var)
+        if chain is None:
             return [binding]
         var, dtype = binding.var, str(binding.var.ty.dtype)
         rank = len(var.ty.shape)
@@ -107,10 +108,20 @@ class _Chains:
         result = relax.op.add(inner, _constant(_spread(chain.shift, rank), dtype))
         return [relax.VarBinding(inner, call), relax.VarBinding(var, builder.normalize(result))]
 
-    def _is_worth_it(self, var: relax.Var) -> bool:
-        """Whether one scale and one shift are cheaper than the operators that compute `var` now."""
-        is_norm = isinstance(self._values[var], relax.TupleGetItem)
-        return is_norm or self._chains[var].length > 2
+    def _norm_alone(self, var: relax.Var) -> _Chain | None:
+        """A batch norm that does not follow a convolution, as one scale and one shift.
+
+        None for all other operators, which are computed in the order that the model gives. None for
+        float16 too: a scale and a shift that nearly cancel would leave few correct digits.
+        """
+        value = self._values.get(var)
+        if not isinstance(value, relax.TupleGetItem) or value.index != 0:
+            return None
+        norm: Any = self._values.get(value.tuple_value)
+        found = self._from_batch_norm(norm)
+        if found is None or {str(arg.ty.dtype) for arg in norm.args} == {"float16"}:
+            return None
+        return _Chain(*found)
 
     def _extended(self, var: relax.Var, value: relax.Expr) -> _Chain | None:
         """The chain that ends in `var`; None if `value` is not a scaling or shift by constants."""
@@ -124,10 +135,8 @@ class _Chains:
         source, scale, shift = found
         before = self._chains.get(source)
         if before is None or self._uses[source] > 1:
-            before = _Chain(source, np.ones(channels), np.zeros(channels), 0)
-        return _Chain(
-            before.source, before.scale * scale, before.shift * scale + shift, before.length + 1
-        )
+            before = _Chain(source, np.ones(channels), np.zeros(channels))
+        return _Chain(before.source, before.scale * scale, before.shift * scale + shift)
 
     def _as_scale_and_shift(
         self, value: relax.Expr, rank: int, channels: int

@@ -1,9 +1,9 @@
 """Makes the kernels of operators for which TVM's own kernels give wrong results.
 
-- An operator of float16 that adds up many terms (a mean, a sum, a softmax, an average pooling) adds
-  them up in float32. GELU is computed in float32 too, because its terms nearly cancel. TVM would
-  compute in float16. After some hundred terms, even the second digit of such a sum is wrong. The
-  casts are part of the operator's kernel, so the operator is still one kernel.
+- An operator of float16 that combines many terms (a mean, a sum, a product, a softmax, an average
+  pooling) computes in float32. GELU is computed in float32 too, because its terms nearly cancel.
+  TVM would compute in float16. After some hundred terms, even the second digit of such a sum is
+  wrong. The casts are part of the operator's kernel, so the operator is still one kernel.
 - A sigmoid of float16 is computed in float32 too. Below -11, the exponential in it is larger than
   every number of float16, and the sigmoid would be 0.
 - Numbers are rounded to integers of 8 bits as ONNX specifies: halves are rounded to the even
@@ -40,6 +40,7 @@ _SUMMING = (
     "relax.nn.gelu_tanh",
     "relax.nn.log_softmax",
     "relax.nn.softmax",
+    "relax.prod",
     "relax.std",
     "relax.sum",
     "relax.variance",
@@ -74,10 +75,15 @@ def legalizations() -> dict[str, Legalization]:
 
 
 def _quantize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Make a kernel that rounds halves to even; TVM's own kernel rounds them away from zero."""
+    """Make a kernel that rounds halves to even; TVM's own kernel rounds them away from zero.
+
+    Numbers of float16 are divided in float32, as in onnxruntime. Float16 does not have the limits
+    of the integers of 16 bits.
+    """
     usual = tvm.ir.Op.get("relax.quantize").get_attr("FLegalize")
     dtype = _dtype(call)
-    if dtype not in ("int8", "uint8") or str(call.args[0].ty.dtype) != "float32":
+    given = str(call.args[0].ty.dtype)
+    if dtype not in ("int8", "uint8", "int16", "uint16") or given not in ("float16", "float32"):
         return usual(bb, call)
     scale, zero = (_single_number(arg) for arg in call.args[1:3])
     axis = int(call.attrs.axis)

@@ -159,7 +159,8 @@ class _Rewriter:
     def _dequantised(self, var: relax.Var, value: relax.Call) -> relax.Expr:
         words = _resolved(value.args[0], self._same)
         numbers = step_of(value)
-        if numbers is not None and str(words.ty.dtype) in ("int8", "uint8"):
+        is_float32 = str(value.ty.dtype) == "float32"  # As the results of the integer kernels are.
+        if numbers is not None and is_float32 and str(words.ty.dtype) in ("int8", "uint8"):
             self._words[var] = Words(words, *numbers)
             last = self._channels_last.get(words)
             if last is not None:

@@ -176,7 +176,8 @@ def _add_sum(
     added, value = following
     addend = value.args[1] if value.args[0].same_as(floats) else value.args[0]
     source: Any = graph.values.get(addend) if isinstance(addend, relax.Var) else None
-    if name_of(source) != DEQUANTIZE or static_shape(addend.ty) != shape:
+    is_float32 = str(value.ty.dtype) == "float32"
+    if name_of(source) != DEQUANTIZE or static_shape(addend.ty) != shape or not is_float32:
         return
     step, dtype = step_of(source), str(source.args[0].ty.dtype)
     if step is None or dtype not in ("int8", "uint8") or static_shape(value.ty) != shape:

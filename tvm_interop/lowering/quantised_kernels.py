@@ -122,8 +122,8 @@ def rounded_to_steps(data: te.Tensor, scale: Any, zero: Any, axis: int, dtype: s
     """
 
     def element(*i: Any) -> Any:
-        by, at = (_at(each, i, axis) for each in (scale, zero))
-        x = tirx.nearbyint(data[i] / by) + at.astype("float32")
+        by, at = (_at(each, i, axis).astype("float32") for each in (scale, zero))
+        x = tirx.nearbyint(data[i].astype("float32") / by) + at
         least, most = (bound(dtype).astype("float32") for bound in (tirx.min_value, tirx.max_value))
         return te.min(te.max(x, least), most).astype(dtype)
 

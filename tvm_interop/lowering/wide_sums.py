@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .names import replace_bindings
+from .names import NewBindings, replace_bindings
 
 _CONVS = {
     tvm.ir.Op.get("relax.nn.conv1d"): relax.op.nn.conv1d,
@@ -20,6 +20,7 @@ _CONVS = {
     tvm.ir.Op.get("relax.nn.conv3d"): relax.op.nn.conv3d,
 }
 _MATMUL = tvm.ir.Op.get("relax.matmul")
+_TRANSPOSED = {tvm.ir.Op.get(f"relax.nn.conv{rank}d_transpose") for rank in (1, 2, 3)}
 
 
 @module_pass(opt_level=0, name="WideSums")
@@ -27,7 +28,8 @@ class WideSums:
     """Give each convolution and matrix product of float16 a float32 result, followed by a cast.
 
     The cast back to float16 is fused into the operator's kernel. The operator and the cast both
-    keep the name of the binding that they replace.
+    keep the name of the binding that they replace. The inputs of a transposed convolution are
+    cast to float32, because its kernel adds up numbers in the type of its inputs.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -39,7 +41,11 @@ class WideSums:
 
 def _widened(binding: relax.Binding) -> list[relax.Binding]:
     value = binding.value if isinstance(binding, relax.VarBinding) else None
-    call = _in_float32(value) if isinstance(value, relax.Call) else None
+    if not isinstance(value, relax.Call):
+        return [binding]
+    if value.op in _TRANSPOSED:
+        return _computed_in_float32(binding, value)
+    call = _in_float32(value)
     if call is None:
         return [binding]
     builder = relax.BlockBuilder()
@@ -47,6 +53,18 @@ def _widened(binding: relax.Binding) -> list[relax.Binding]:
     wide = relax.DataflowVar(binding.var.name, call.ty)
     cast = builder.normalize(relax.op.astype(wide, "float16"))
     return [relax.VarBinding(wide, call), relax.VarBinding(binding.var, cast)]
+
+
+def _computed_in_float32(binding: relax.Binding, call: relax.Call) -> list[relax.Binding]:
+    """The bindings that replace a transposed convolution, with inputs cast to float32."""
+    if str(binding.var.ty.dtype) != "float16":
+        return [binding]
+    new, name = NewBindings(), binding.var.name
+
+    wide = [new.bind(relax.op.astype(arg, "float32"), name) for arg in call.args]
+    result = new.bind(relax.Call(call.op, wide, call.attrs), name)
+    new.bind(relax.op.astype(result, "float16"), name)
+    return new.defining(binding.var)
 
 
 def _in_float32(call: relax.Call) -> relax.Call | None:

@@ -23,7 +23,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "checking": ("checking",),
     "cli": (
-        "cli", "cli_models", "cli_tune", "cli_verbs", "interrupted", "options_once",
+        "cli", "cli_models", "cli_tune", "cli_verbs", "interrupted", "options_once", "places",
     ),
     "compiler": (
         "batch_sizes", "carried_kernels", "checked_libraries", "compile", "cuda_compile",
@@ -95,7 +95,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "serving_policies", "top", "top_whole",
     ),
     "session": (
-        "known_kernels", "session", "session_background", "session_by_size", "session_fork",
+        "known_kernels", "like_onnxruntime", "session", "session_background", "session_by_size",
+        "session_fork",
     ),
     "tests": (
         "audit", "code_blocks", "doctests", "environment_page", "house", "install_page", "links",

@@ -11,12 +11,32 @@ from pathlib import Path
 from .errors import InputError
 
 
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Check that a file can be written at `path`, before work begins that takes long.
+
+    Raises
+    ------
+    InputError
+        The folder of `path` does not exist or may not be written to, or `path` is a folder.
+    """
+    place = Path(os.path.abspath(path))
+    if not place.parent.is_dir():
+        raise InputError(f"there is no folder `{place.parent}` to write `{path}` to; make it")
+    if place.is_dir():
+        raise InputError(f"`{path}` is a folder: give the name of a file in it")
+    if not _is_device(place) and not os.access(place.parent, os.W_OK):
+        raise InputError(
+            f"folder `{place.parent}` may not be written to: give a place for `{path}` that may"
+        )
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     """Give a `with` block the path of a temporary file, which becomes `path` at the end.
 
     The file is in the folder of `path`. When the block ends, the file is renamed to `path`. If the
-    block raises an exception, the file is removed and `path` stays as it was.
+    block raises an exception, the file is removed and `path` stays as it was. If `path` is a device
+    or a pipe, such as `/dev/null`, the block gets `path` itself.
 
     Raises
     ------
@@ -28,9 +48,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"there is no folder `{path.parent}` to write `{path}` to; make it")
+    if _is_device(path):
+        yield str(path)
+        return
     temporary = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
     try:
         yield str(temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _is_device(path: Path) -> bool:
+    """Whether `path` is a device, a pipe or a name in `/dev`, which a rename would remove."""
+    if os.path.realpath(path.parent) == "/dev":
+        return path.exists()
+    return path.exists() and not path.is_file() and not path.is_dir()

@@ -93,7 +93,7 @@ def test_modules_cut_outputs_to_their_sizes(
 def test_a_session_gives_what_onnxruntime_gives(path: Path, wanted: list[list[np.ndarray]]) -> None:
     session = Session(path)
     assert [info.shape for info in session.get_outputs()] == [
-        ("rows_count", 3), ("detections_count", 6), ("score_count",)
+        ["rows_count", 3], ["detections_count", 6], ["score_count"]
     ]  # fmt: skip
     for feed, want in zip(FEEDS, wanted, strict=True):
         same(session.run(None, feed), want)

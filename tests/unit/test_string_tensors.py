@@ -92,7 +92,7 @@ def test_a_module_gives_positions_and_the_strings(
 def test_a_session_gives_what_onnxruntime_gives(path: Path, wanted: list[np.ndarray]) -> None:
     session = Session(path)
     label, scores = session.get_outputs()
-    assert (label.type, label.shape, label.dtype) == ("tensor(string)", (ROWS,), "object")
+    assert (label.type, label.shape, label.dtype) == ("tensor(string)", [ROWS], "object")
     assert scores.type == "tensor(float)"
     same(session.run(None, FEED), wanted)
     assert session.run(["label"], FEED)[0].tolist() == wanted[0].tolist()

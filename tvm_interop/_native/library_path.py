@@ -24,7 +24,7 @@ def library_path() -> Path:
     Raises
     ------
     DeviceError
-        The library is not installed.
+        The library is not installed, or there is no file that `TVM_INTEROP_LIBRARY` names.
     ExecutionError
         Another user can change the file that `TVM_INTEROP_LIBRARY` names.
     """
@@ -35,6 +35,11 @@ def library_path() -> Path:
             raise errors.ExecutionError(
                 f"{reason}, so the library that {OVERRIDE} names is not loaded; if you trust the "
                 f"users who may write there, name the library's folder in {TRUSTED_FOLDERS}"
+            )
+        if not Path(override).is_file():
+            raise errors.DeviceError(
+                f"there is no file `{override}`, which {OVERRIDE} names: correct the variable, or "
+                "unset it"
             )
         return Path(override)
     return installed_file(f"tvm_interop/{_NAME}")

@@ -55,7 +55,7 @@ def export_db(
         for line in export_lines(store):
             typer.echo(line)
         return
-    with replacing(output) as temporary, open(temporary, "w") as file:
+    with replacing(output) as temporary, open(temporary, "w", encoding="utf-8") as file:
         count = -1  # The first line is a header, which is not counted.
         for line in export_lines(store):
             file.write(line + "\n")
@@ -85,7 +85,7 @@ def import_db(
     if str(source) == "-":
         taken, given = import_lines(store, sys.stdin, "standard input")
     else:
-        with open(source) as file:
+        with open(source, encoding="utf-8") as file:
             taken, given = import_lines(store, file, str(source))
     _tell(
         as_json,

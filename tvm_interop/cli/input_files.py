@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,7 @@ def read_inputs(path: Path) -> dict[str, np.ndarray]:
                 return dict(arrays)
     except OSError as error:
         raise InputError(f"cannot read inputs from `{path}`: {error.strerror or error}") from error
-    except (ValueError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
             f"`{path}` is not an .npz file of plain arrays ({error}); write it with numpy.savez"
         ) from error

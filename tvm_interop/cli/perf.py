@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..atomic_file import replacing
+from ..atomic_file import check_place, replacing
 from ..errors import InputError
 from . import options
 from .console import counting_bar, note, table
@@ -189,10 +189,8 @@ def measure(
     from ..perf.contestant import Contestant
     from ..perf.engines import Artifact
 
-    if picture is not None and picture.suffix != ".svg":
-        raise InputError(
-            f"--picture `{picture}`: the picture is an SVG file; give a name that ends in .svg"
-        )
+    if picture is not None:
+        _check_picture(picture)
     artifact = load(model, kernels=False, sha256=sha256, trusted_keys=trusted_key)
     plan = artifact.plan
     feed = given.arrays(
@@ -227,6 +225,21 @@ def measure(
         typer.echo(json.dumps(facts))
         return
     typer.echo(_summary(found, ratios, asked.rate))
+
+
+def _check_picture(path: Path) -> None:
+    """Check, before anything is measured, that the picture can be written to `path`.
+
+    Raises
+    ------
+    InputError
+        The name does not end in `.svg`, or no file can be written there.
+    """
+    if path.suffix != ".svg":
+        raise InputError(
+            f"--picture `{path}`: the picture is an SVG file; give a name that ends in .svg"
+        )
+    check_place(path)
 
 
 def _arrivals(text: str) -> Literal["poisson", "uniform"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from ..atomic_file import replacing
+from ..atomic_file import check_place, replacing
 from ..errors import DeviceError, InputError
 from ..execution.strings import DTYPE
 from . import options, shape_options
@@ -129,6 +130,18 @@ class ReportFlags(Flags):
         bool, typer.Option("--print-profile", help="Print when each operator ran.")
     ] = False
 
+    def check_places(self) -> None:
+        """Check that the files can be written, before a model is compiled or measured.
+
+        Raises
+        ------
+        InputError
+            The folder of a file is missing or may not be written to.
+        """
+        for path in (self.outputs, self.profile):
+            if path is not None:
+                check_place(path)
+
     def facts(self, module: GraphModule) -> dict[str, Any]:
         """Write the files that the options ask for, and return the results to print.
 
@@ -237,6 +250,7 @@ def run_model(
     """
     from ..execution.graph_module import GraphModule
 
+    report.check_places()
     server = where.server()
     where.set_threads()
     artifact = _artifact(model, sha256, trusted_key, compiling)
@@ -312,8 +326,10 @@ def _write_outputs(path: Path, results: dict[str, np.ndarray]) -> None:
         name: array.astype(types[array.dtype.name]) if array.dtype.name in types else array
         for name, array in results.items()
     }
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, allow_pickle=False, **results)
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as file:
+        for name, array in results.items():  # `numpy.savez` refuses the name `file`.
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
 def _type_of(array: np.ndarray) -> str:

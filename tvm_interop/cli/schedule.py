@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..atomic_file import replacing
+from ..atomic_file import check_place, replacing
 from . import options, shape_options
 from .console import measuring_bar
 from .flags import KernelFlags, ScheduleFlags, SearchTimeFlags, with_flags
@@ -43,6 +43,8 @@ def schedule_model(
     from ..compiler.api import new_compilation
     from ..compiler.options import CompileOptions
 
+    if output is not None:
+        check_place(output)
     with measuring_bar() as progress:
         compile_options = CompileOptions(
             **flags.compile_options(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import Progress
 
-from ..atomic_file import replacing
+from ..atomic_file import check_place, replacing
 from ..errors import InputError
 from ..ownership import why_not_trusted
 from . import options, shape_options
@@ -129,8 +129,7 @@ def tune_model(
     _refuse_given({"--max-trials": max_trials}, "a search for a schedule makes no trials")
     output = output or Path("schedule.json")
     address = options.server_address(rpc_tracker, rpc_key)
-    if not output.resolve().parent.is_dir():
-        raise InputError(f"there is no folder `{output.resolve().parent}` for `{output}`; make it")
+    check_place(output)
     with tuning_bar(quiet=as_json) as bar:
         tuning = Tuning(output, Display(bar, search.max_measurements, quiet=as_json))
         try:

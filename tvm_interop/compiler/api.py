@@ -11,11 +11,11 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ..artifact.artifact import Artifact
 from ..artifact.manifest import Precision, SpeedCheck
+from ..atomic_file import check_place
 from ..errors import InputError, OutOfTimeError, UnsupportedModelError
 from ..frontend.torch_program import converted
 from ..kernels.tuning_records import TuningRecords
@@ -129,10 +129,8 @@ def compile(
     --------
     >>> module = tvm_interop.GraphModule(compile("model.onnx", out="model.tar"))
     """
-    if out is not None and not Path(out).resolve().parent.is_dir():
-        raise InputError(
-            f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to; make it"
-        )
+    if out is not None:
+        check_place(out)
     time_budget, fallback = options.pop("time_budget", None), options.pop("fallback", True)
     winograd, like = options.pop("winograd", True), options.pop("like", None)
     ranges, most_sizes = options.pop("shapes", None), options.pop("most_sizes", None)

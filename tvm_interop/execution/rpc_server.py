@@ -46,7 +46,7 @@ class ServerAddress:
         InputError: `tracker` has another form, or the key is empty.
         """
         host, _, port = tracker.rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise InputError(f"the tracker is `{tracker}`; give HOST:PORT, as in 127.0.0.1:9190")
         if not key:
             raise InputError("give the key that the servers were started with")

@@ -57,7 +57,7 @@ def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tupl
     workloads: dict[str, Workload] = {}
     records: dict[str, Record] = {}
     number = 0
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_readable(lines, source), start=1):
         try:
             if number == 1:
                 msgspec.json.decode(line, type=_Head)
@@ -81,6 +81,17 @@ def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tupl
     newer = [r for r in records.values() if r.measured_at > there.get(r.key, "")]
     store.put(newer, workloads.values())
     return len(newer), len(records)
+
+
+def _readable(lines: Iterable[str], source: str) -> Iterator[str]:
+    """Yield the lines. An error says which file is not a text."""
+    try:
+        yield from lines
+    except UnicodeDecodeError as error:
+        raise TVMInteropError(
+            f"`{source}` is not a text in UTF-8 ({error}): give a file that `tvm-interop db "
+            "export` wrote"
+        ) from error
 
 
 def _check(line: _Line, workloads: dict[str, Workload]) -> None:

@@ -16,7 +16,7 @@ from ..errors import CannotFillUpError
 from ..scheduling.registry import is_own
 from .kept_artifacts import KeptArtifacts, kept_artifacts, key_of
 from .known_kernels import KnownKernels, carried_options, may_carry
-from .source import OF_TORCH, Source, require_compiler
+from .source import OF_TORCH, Source, check_unchanged, require_compiler
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -119,6 +119,8 @@ class Order(NamedTuple):
             The same cases as for `compile`.
         """
         require_compiler(self.source)
+        if self.shapes:  # The session may have been made long ago.
+            check_unchanged(self.source)
         from ..compiler.api import compile
 
         name = self.source.name
@@ -147,6 +149,8 @@ class Order(NamedTuple):
             The same cases as for `compile`.
         """
         require_compiler(self.source)
+        if self.shapes:  # The session may have been made long ago.
+            check_unchanged(self.source)
         from ..compiler.api import compile
 
         name = self.source.name

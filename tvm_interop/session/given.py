@@ -8,9 +8,32 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, InputError, did_you_mean
+from ..execution.strings import DTYPE
 from ..plain_data import is_whole
 from .source import Source
 from .tensor_info import TensorInfo
+
+_IGNORED = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
+"""Arguments of onnxruntime's `InferenceSession` that have no meaning here."""
+
+
+def model_and_options(model: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the model, and the options for `compile`.
+
+    The model may be among the options as `path_or_bytes`, which is onnxruntime's name for it.
+
+    Raises
+    ------
+    InputError
+        The model is given by both names.
+    """
+    kept = {name: value for name, value in options.items() if name not in _IGNORED}
+    if "path_or_bytes" not in kept:
+        return model, kept
+    given = kept.pop("path_or_bytes")
+    if model is not None:
+        raise InputError("`model` and `path_or_bytes` are two names of one argument: give one")
+    return given, kept
 
 
 def is_open(source: Source, options: Mapping[str, Any]) -> bool:
@@ -33,6 +56,12 @@ def check_counts(instances: Any, threads: Any) -> None:
             raise InputError(f"`{name}` is {count!r}; give a whole number, 1 or more")
 
 
+def threads_of(sess_options: Any) -> int | None:
+    """The number of threads that an `onnxruntime.SessionOptions` asks for; None for the default."""
+    wanted = getattr(sess_options, "intra_op_num_threads", 0)
+    return wanted if is_whole(wanted) and wanted > 0 else None
+
+
 def check_artifact_options(options: Mapping[str, Any], wanted: int, threads: int | None) -> None:
     """Check the arguments for a session of an artifact, which was compiled for `wanted` threads."""
     if options:
@@ -49,7 +78,10 @@ def check_artifact_options(options: Mapping[str, Any], wanted: int, threads: int
 
 
 def positions_of(names: Sequence[str] | None, outputs: Sequence[TensorInfo]) -> list[int]:
-    """Return the positions of the outputs that `names` names; None stands for all outputs."""
+    """Return the positions of the outputs that `names` names.
+
+    None and an empty list stand for all outputs, as in onnxruntime.
+    """
     if isinstance(names, str):
         raise InputError(f"`output_names` is {names!r}; give a list of names, or None for all")
     known = [info.name for info in outputs]
@@ -59,7 +91,7 @@ def positions_of(names: Sequence[str] | None, outputs: Sequence[TensorInfo]) -> 
                 f"no output `{name}`{did_you_mean(str(name), known)}: the model has "
                 f"{', '.join(map(str, outputs))}"
             )
-    return [known.index(name) for name in (known if names is None else names)]
+    return [known.index(name) for name in names or known]
 
 
 def checked_feed(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> dict[str, Any]:
@@ -82,6 +114,24 @@ def checked_feed(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> dict[
             f"input `{missing[0]}` is missing; the model's inputs are {_listed(inputs)}"
         )
     return {name: with_type(feed[name], info) for name, info in known.items()}
+
+
+def check_types(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> None:
+    """Check the types of arrays before a model is compiled for their shapes, which takes a while.
+
+    Values whose type NumPy does not know are checked when they are read.
+
+    Raises
+    ------
+    InputError
+        An array has another type than the model's input.
+    """
+    for info in inputs:
+        value = feed[info.name]
+        dtype = str(getattr(value, "dtype", info.dtype)).removeprefix("torch.")
+        if info.dtype == DTYPE or dtype == info.dtype or dtype not in np.sctypeDict:
+            continue
+        raise InputError(f"input {info} is given an array of {dtype}: convert it to {info.dtype}")
 
 
 def _listed(inputs: Sequence[TensorInfo]) -> str:
@@ -109,8 +159,14 @@ def with_type(value: Any, info: TensorInfo) -> Any:
         raise InputError(f"input {info} cannot be made from the given value: {error}") from error
 
 
+def provider_names(providers: Sequence[Any] | None) -> list[str]:
+    """Return the names in a list of execution providers, without the providers' options."""
+    given = [providers] if isinstance(providers, str) else providers or ()
+    return [name if isinstance(name, str) else name[0] for name in given]
+
+
 def check_providers(providers: Sequence[Any] | None, target: Any) -> None:
-    names = [name if isinstance(name, str) else name[0] for name in providers or ()]
+    names = provider_names(providers)
     if names and "CPUExecutionProvider" not in names and str(target).startswith("llvm"):
         raise DeviceError(
             f"`providers` is {names}, and a session runs on the CPU unless `target` says "

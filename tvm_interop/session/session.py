@@ -10,11 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._native.runtime import num_threads
 from ..artifact.artifact import Artifact
 from ..errors import CannotFillUpError, ExecutionError, InputError
 from ..execution.arrays import shape_of
@@ -26,15 +26,18 @@ from .given import (
     check_artifact_options,
     check_counts,
     check_providers,
+    check_types,
     checked_feed,
     is_open,
+    model_and_options,
     positions_of,
+    threads_of,
 )
+from .like_onnxruntime import LikeOnnxruntime
 from .pool import Pool
 from .ready_shapes import ReadyShapes
 from .sized_runs import SizedRuns
 from .source import Source, artifact_or_source, with_tensors
-from .tensor_info import TensorInfo
 
 if TYPE_CHECKING:
     from ..execution.operator_profile import OpProfile
@@ -60,7 +63,7 @@ It gets the results or None, the user's data, and the error message, which is ""
 """
 
 
-class Session(SizedRuns, AbstractContextManager["Session"]):
+class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
     """A model ready to run, with the method names of onnxruntime's `InferenceSession`.
 
     Several threads may call `run` at once. Each call takes one of the session's instances, and
@@ -92,9 +95,10 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
     def __init__(
         self,
-        model: Any,
+        model: Any = None,
         sess_options: Any = None,
         providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[Any, Any]] | None = None,
         *,
         threads: int | None = None,
         instances: int = 1,
@@ -111,6 +115,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         sess_options: an `onnxruntime.SessionOptions`. Only `intra_op_num_threads` has an effect.
         providers: execution providers as in onnxruntime. The list must include the CPU, unless
             `target` is another device.
+        provider_options: ignored. It exists because onnxruntime has this parameter.
         threads: the number of cores to compile for; by default all cores that this process may use.
         instances: the number of runs that can be active at once. All instances share the threads of
             this process.
@@ -127,8 +132,10 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             model must be compiled and a package for that is not installed.
         """
         check_counts(instances, threads)
+        model, options = model_and_options(model, options)
         check_providers(providers, options.get("target", "llvm"))
-        threads = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
+        streams, threads = threads, threads or threads_of(sess_options)
+        self._session_options = sess_options
         self._instances = instances
         self._is_closed = False
         self._renew()
@@ -148,7 +155,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             return
         self._source = given
         if threads is not None:
-            self._options = {"streams": threads, "threads": 1, **options}
+            # onnxruntime may start more threads than there are cores. Here that would be slower.
+            streams = streams or min(threads, num_threads())
+            self._options = {"streams": streams, "threads": 1, **options}
         if compile_in_background:
             from .background import Background, check_background
 
@@ -159,8 +168,11 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             weakref.finalize(self, self._background.let_go)
         given = self._source = with_tensors(given, self._order(given, None).is_stored)
         self.inputs, self.outputs = given.inputs, given.outputs
-        if is_open(given, options):
-            return
+        if not is_open(given, options):
+            self._compile_whole(given)
+
+    def _compile_whole(self, given: Source) -> None:
+        """Compile the model for all runs, or find its artifact, and use it."""
         order = self._order(given, None)
         try:
             artifact, is_quick = self._compiled(order)
@@ -199,43 +211,18 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         self.close()
 
     def close(self) -> None:
-        """Wait for background runs, stop background compilations, and free memory and threads."""
+        """End the runs of `run_async`, stop background compilations, and free memory and threads.
+
+        A run that `run_async` has begun ends before this method returns. A run that is still
+        waiting for its turn runs too, unless its model must be compiled first.
+        """
         self._is_closed = True
         if self._background is not None:
             self._background.close()
-        self._workers.shutdown()
+        # In a callback of `run_async`, this thread is one of those that the method would wait for.
+        self._workers.shutdown(wait=threading.current_thread() not in self._workers._threads)
         self._pool = None
         self._by_shape.close()
-
-    def get_inputs(self) -> list[TensorInfo]:
-        """Return the inputs, each with `name`, `shape` and `type`."""
-        return list(self.inputs)
-
-    def get_outputs(self) -> list[TensorInfo]:
-        """Return the outputs, each with `name`, `shape` and `type`."""
-        return list(self.outputs)
-
-    def get_providers(self) -> list[str]:
-        """Return onnxruntime's name for the device that the model runs on, in a list."""
-        on_gpu = self._pool is not None and self._pool.artifact.is_for_gpus
-        return ["CUDAExecutionProvider"] if on_gpu else ["CPUExecutionProvider"]
-
-    def get_modelmeta(self) -> Any:
-        """Return an object whose `custom_metadata_map` holds the model's metadata, by name.
-
-        The metadata was written into the model by the program that exported it.
-
-        Raises
-        ------
-        InputError
-            The session was made from an artifact, which contains no metadata.
-        """
-        if self._source is None:
-            raise InputError(
-                "an artifact does not hold the metadata that the exporter wrote: make the "
-                "session from the ONNX file"
-            )
-        return SimpleNamespace(custom_metadata_map=dict(self._source.metadata))
 
     # Running.
 
@@ -249,7 +236,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        output_names: the names of the outputs to return, in this order; None returns all.
+        output_names: the names of the outputs to return, in this order. None and an empty list
+            return all.
         input_feed: the inputs by name. A value is an array, a tensor of a library that supports
             DLPack, or a list of numbers. An input of strings is an array or a list of `str`.
         run_options: ignored. It exists because onnxruntime has this parameter.
@@ -267,6 +255,11 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             An operator failed, or the session was closed.
         """
         self._check_is_open()
+        return self._answer(output_names, input_feed)
+
+    def _answer(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]
+    ) -> list[np.ndarray]:
         wanted = positions_of(output_names, self.outputs)
         feed = checked_feed(input_feed, self.inputs)
         try:
@@ -284,7 +277,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         module = pool.take()
         try:
             made = module.run_on(feed, wanted)
-            return [module.as_strings(i, made[i]) for i in wanted]
+            results = [module.as_strings(i, made[i]) for i in wanted]
+            # An output that is named twice is returned in two arrays.
+            return results if len(set(wanted)) == len(wanted) else [one.copy() for one in results]
         finally:
             pool.put(module)
 
@@ -294,6 +289,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         input_feed: Mapping[str, Any],
         callback: Callback | None = None,
         user_data: Any = None,
+        run_options: Any = None,
     ) -> Future[list[np.ndarray]]:
         """Run the model in the background.
 
@@ -301,10 +297,10 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        output_names, input_feed: as for `run`.
+        output_names, input_feed, run_options: as for `run`.
         callback: a function to call after the run. The function gets the results, `user_data` and
             "", which means that there was no error. If the run fails, the function gets None,
-            `user_data` and the error message.
+            `user_data` and the error message. That includes a run whose future was cancelled.
         user_data: any object to pass to `callback`.
 
         Returns
@@ -314,11 +310,14 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         self._check_is_open()
         if callback is not None and not callable(callback):
             raise InputError(f"`callback` is {callback!r}; give a function, or None")
-        future = self._workers.submit(self.run, output_names, input_feed)
+        future = self._workers.submit(self._answer, output_names, input_feed)
         if callback is not None:
             call = callback
 
             def tell(done: Future[list[np.ndarray]]) -> None:
+                if done.cancelled():
+                    call(None, user_data, "the run was cancelled before it began")
+                    return
                 error = done.exception()
                 call(done.result() if error is None else None, user_data, str(error or ""))
 
@@ -353,8 +352,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             )
         return Binding(self._current)
 
-    def run_with_iobinding(self, binding: Binding) -> None:
-        """Run the model on the inputs and outputs of `binding`."""
+    def run_with_iobinding(self, binding: Binding, run_options: Any = None) -> None:
+        """Run the model on the inputs and outputs of `binding`; `run_options` is ignored."""
         self._check_is_open()
         binding.run()
 
@@ -482,6 +481,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             pool = self._by_shape.use(key, count)
             if pool is not None:
                 return pool
+            check_types(feed, self._source.inputs)
             order = self._order(self._source, shapes)
             if error is not None:
                 _LOG.warning("`%s` runs at its own size: %s", self._source.name, error.why)

@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..artifact.artifact import Artifact, load
-from ..errors import DeviceError, InputError, only_runtime
-from .tensor_info import TensorInfo, infos_of_onnx
+from ..errors import (
+    DeviceError,
+    ExecutionError,
+    InputError,
+    UnsupportedModelError,
+    first_line,
+    only_runtime,
+)
+from .tensor_info import ModelMeta, TensorInfo, infos_of_onnx, meta_of_onnx
 
 _CHUNK = 1 << 22
 OF_TORCH = ".pt2"
@@ -29,7 +36,7 @@ class Source(NamedTuple):
     digest: a digest of the model's content. None if the model has no reproducible digest, such as
         an IRModule.
     inputs, outputs: the inputs and outputs, as far as they are known before compilation.
-    metadata: the metadata that the exporter wrote into the model, by name.
+    meta: what the program that exported the model wrote into it.
     """
 
     model: Any
@@ -37,7 +44,7 @@ class Source(NamedTuple):
     digest: str | None
     inputs: list[TensorInfo]
     outputs: list[TensorInfo]
-    metadata: dict[str, str]
+    meta: ModelMeta
 
 
 def artifact_or_source(given: Any) -> Artifact | Source:
@@ -71,7 +78,7 @@ def artifact_or_source(given: Any) -> Artifact | Source:
         raise only_runtime(f"{what} is a model, not an artifact. Compiling it")
     if is_path and os.fspath(given).endswith(OF_TORCH):
         digest = _digest_of_files([Path(given)]) if Path(given).is_file() else None
-        return Source(given, Path(given).stem, digest, [], [], {})
+        return Source(_absolute(given), Path(given).stem, digest, [], [], ModelMeta({}))
     return _source_of_onnx(given, is_path)
 
 
@@ -116,11 +123,16 @@ def _source_of_onnx(given: Any, is_path: bool) -> Source:
 
     if is_path:
         return _source_of_path(Path(given))
-    model = onnx.load_model_from_string(given) if isinstance(given, bytes) else given
+    model = _of_bytes(bytes(given)) if isinstance(given, bytes | bytearray | memoryview) else given
+    if isinstance(model, onnx.ModelProto) and any(_locations(model.graph)):
+        raise UnsupportedModelError(
+            "the model's weights are in other files, and a model in memory does not say in which "
+            "folder: give the path of the model's file"
+        )
     if not isinstance(model, onnx.ModelProto):
-        return Source(given, type(given).__name__, None, [], [], {})
+        return Source(given, type(given).__name__, None, [], [], ModelMeta({}))
     return Source(
-        model, "model", _digest_of_message(model), *infos_of_onnx(model), _metadata(model)
+        model, "model", _digest_of_message(model), *infos_of_onnx(model), meta_of_onnx(model)
     )
 
 
@@ -142,11 +154,64 @@ def _source_of_path(path: Path) -> Source:
     else:
         located = sorted(set(_locations(model.graph)))
         digest = _digest_of_files([path, *(path.parent / location for location in located)])
-    return Source(str(path), name, digest, *infos_of_onnx(model), _metadata(model))
+    return Source(_absolute(path), name, digest, *infos_of_onnx(model), meta_of_onnx(model))
 
 
-def _metadata(model: Any) -> dict[str, str]:
-    return {entry.key: entry.value for entry in model.metadata_props}
+def _of_bytes(data: bytes) -> Any:
+    """Read the bytes of an ONNX file.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The bytes are not those of an ONNX file.
+    """
+    import onnx
+
+    if not data:
+        raise UnsupportedModelError("the bytes of the model are empty: read the file again")
+    try:
+        return onnx.load_model_from_string(data)
+    except Exception as error:  # The module of protobuf's DecodeError differs between versions.
+        raise UnsupportedModelError(
+            f"the {len(data)} bytes that were given are not an ONNX file ({first_line(error)}): "
+            "read the file as bytes, or give its path; an artifact is given by its path"
+        ) from error
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path if there is a file, because the program may change its folder.
+
+    A text without a file may be the name of a network, and is returned as it is.
+    """
+    return os.path.abspath(path) if Path(path).is_file() else os.fspath(path)
+
+
+def check_unchanged(source: Source) -> None:
+    """Check that the model is still the one that the session was made from.
+
+    A session may compile its model long after it was made. If the model has changed meanwhile, the
+    artifact would be stored as that of the old model.
+
+    Raises
+    ------
+    ExecutionError
+        The model's file, or the model itself, has changed.
+    """
+    model = source.model
+    if source.digest is None or isinstance(model, bytes):
+        return
+    if isinstance(model, str | os.PathLike):
+        if not Path(model).is_file():
+            return  # It is the name of a network, or `compile` says that the file is missing.
+        now = artifact_or_source(model)
+        digest = None if isinstance(now, Artifact) else now.digest
+        what = f"`{model}` has"
+    elif hasattr(model, "SerializeToString"):
+        digest, what = _digest_of_message(model), "the model has"
+    else:
+        return
+    if digest != source.digest:
+        raise ExecutionError(f"{what} changed since the session was made; make a new session")
 
 
 def _locations(graph: Any) -> Iterator[str]:

@@ -11,6 +11,25 @@ if TYPE_CHECKING:
 
 _OF_ONNX = {"float32": "float", "float64": "double", "object": "string"}
 """Maps NumPy's name of a type to onnxruntime's name, for the types whose two names differ."""
+_NO_VERSION = 2**63 - 1
+"""The version that onnxruntime gives for a model that has none."""
+
+
+class NodeArg(NamedTuple):
+    """An input or output of a model, as onnxruntime describes it.
+
+    Attributes
+    ----------
+    name: the name of the input or output.
+    shape: a list of the sizes. An open dimension is given by its name, or None if it has no name.
+    type: onnxruntime's name of the type, such as `tensor(float)`.
+    dtype: NumPy's name of the type, such as `float32`. Strings are `object`.
+    """
+
+    name: str
+    shape: list[int | str | None]
+    type: str
+    dtype: str
 
 
 class TensorInfo(NamedTuple):
@@ -38,9 +57,30 @@ class TensorInfo(NamedTuple):
         """Whether a dimension has no size yet."""
         return not all(isinstance(size, int) for size in self.shape)
 
+    def as_node_arg(self) -> NodeArg:
+        """Return the description that onnxruntime gives, whose shape is a list."""
+        return NodeArg(self.name, list(self.shape), self.type, self.dtype)
+
     def __str__(self) -> str:
         sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
         return f"`{self.name}` ({self.dtype} of shape [{sizes}])"
+
+
+class ModelMeta(NamedTuple):
+    """What the program that exported a model wrote into it, under onnxruntime's names.
+
+    Attributes
+    ----------
+    version: the version of the model; 2**63 - 1 if the model has none.
+    """
+
+    custom_metadata_map: dict[str, str]
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = _NO_VERSION
 
 
 def infos_of_ports(
@@ -67,3 +107,16 @@ def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:
     weights = {weight.name for weight in model.graph.initializer}
     inputs = [info(value) for value in model.graph.input if value.name not in weights]
     return inputs, [info(value) for value in model.graph.output]
+
+
+def meta_of_onnx(model: Any) -> ModelMeta:
+    """Return what the program that exported an `onnx.ModelProto` wrote into it."""
+    return ModelMeta(
+        {entry.key: entry.value for entry in model.metadata_props},
+        model.producer_name,
+        model.graph.name,
+        model.domain,
+        model.doc_string,
+        model.graph.doc_string,
+        model.model_version if model.HasField("model_version") else _NO_VERSION,
+    )

@@ -1,0 +1,118 @@
+"""The methods by which a session describes itself, under the names that onnxruntime has for them.
+
+Programs that were written for onnxruntime call these methods, so a session has them too. Some of
+them have nothing to do here, because a session runs on one device and has no settings that change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DeviceError, ExecutionError, InputError
+from .given import provider_names
+from .pool import Pool
+from .tensor_info import ModelMeta, NodeArg, TensorInfo
+
+if TYPE_CHECKING:
+    from .source import Source
+
+
+class LikeOnnxruntime:
+    """The part of a session that describes the model and the device as onnxruntime does."""
+
+    inputs: list[TensorInfo]
+    outputs: list[TensorInfo]
+    _pool: Pool | None
+    _source: Source | None
+    _session_options: Any
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Return the inputs, each with `name`, `shape` and `type`. A shape is a list."""
+        return [info.as_node_arg() for info in self.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Return the outputs, each with `name`, `shape` and `type`. A shape is a list."""
+        return [info.as_node_arg() for info in self.outputs]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Return an empty list: the weights of a compiled model cannot be given as inputs."""
+        return []
+
+    def get_modelmeta(self) -> ModelMeta:
+        """Return what the program that exported the model wrote into it.
+
+        Raises
+        ------
+        InputError
+            The session was made from an artifact, which does not contain these texts.
+        """
+        if self._source is None:
+            raise InputError(
+                "an artifact does not hold the metadata that the exporter wrote: make the "
+                "session from the ONNX file"
+            )
+        meta = self._source.meta
+        return meta._replace(custom_metadata_map=dict(meta.custom_metadata_map))
+
+    def get_session_options(self) -> Any:
+        """Return the `sess_options` that the session was made with.
+
+        If there are none, the result is an object whose `intra_op_num_threads` is 0.
+        """
+        given = self._session_options
+        return SimpleNamespace(intra_op_num_threads=0) if given is None else given
+
+    def get_providers(self) -> list[str]:
+        """Return onnxruntime's name for the device that the model runs on, in a list."""
+        on_gpu = self._pool is not None and self._pool.artifact.is_for_gpus
+        return ["CUDAExecutionProvider"] if on_gpu else ["CPUExecutionProvider"]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Return an empty dictionary for each name in `get_providers`."""
+        return {name: {} for name in self.get_providers()}
+
+    def set_providers(
+        self,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[Any, Any]] | None = None,
+    ) -> None:
+        """Check that the session's device is among `providers`. A session never changes its device.
+
+        Raises
+        ------
+        DeviceError
+            `providers` does not have the session's device.
+        """
+        names = provider_names(providers)
+        if names and not set(self.get_providers()) & set(names):
+            raise DeviceError(
+                f"`providers` is {names}, and the session runs on {self.get_providers()[0]}: make "
+                "a new session for another device"
+            )
+
+    def enable_fallback(self) -> None:
+        """Do nothing. onnxruntime's sessions may change to another device when one fails."""
+
+    def disable_fallback(self) -> None:
+        """Do nothing. onnxruntime's sessions may change to another device when one fails."""
+
+    def get_profiling_start_time_ns(self) -> int:
+        """Return 0, as onnxruntime does if `enable_profiling` is not set."""
+        return 0
+
+    def end_profiling(self) -> str:
+        """Return an empty text, as onnxruntime does if `enable_profiling` is not set.
+
+        Raises
+        ------
+        ExecutionError
+            The session options ask for a profile, and a session writes none.
+        """
+        if getattr(self._session_options, "enable_profiling", False):
+            raise ExecutionError(
+                "a session writes no profile to a file: `session.profile(inputs)` returns the "
+                "times of all operators, and `tvm-interop run --profile FILE` writes a trace"
+            )
+        return ""

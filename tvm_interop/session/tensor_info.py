@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..program.row_axis import unnamed_dimension
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -32,6 +34,14 @@ class TensorInfo(NamedTuple):
     def type(self) -> str:
         """onnxruntime's name of the type, such as `tensor(float)`."""
         return f"tensor({_OF_ONNX.get(self.dtype, self.dtype)})"
+
+    @property
+    def dimensions(self) -> tuple[int | str, ...]:
+        """The shape, in which each open dimension has the name by which users give it a size."""
+        return tuple(
+            unnamed_dimension(self.name, axis) if size is None else size
+            for axis, size in enumerate(self.shape)
+        )
 
     @property
     def is_open(self) -> bool:

@@ -17,13 +17,16 @@ has the name that `program.row_axis.unnamed_dimension` gives it.
 
 
 def declared_dims(value: onnx.ValueInfoProto) -> Dims:
-    """Return the dimensions of an input as the model declares them."""
+    """Return the dimensions of an input as the model declares them.
+
+    Some exporters write -1 as the size of an open dimension without a name.
+    """
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
     return tuple(
         dim.dim_value
-        if dim.HasField("dim_value")
+        if dim.HasField("dim_value") and dim.dim_value >= 0
         else dim.dim_param or unnamed_dimension(value.name, axis)
         for axis, dim in enumerate(tensor.shape.dim)
     )

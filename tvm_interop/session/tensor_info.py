@@ -66,13 +66,15 @@ def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:
     """Return the inputs, without weights, and the outputs of an `onnx.ModelProto`."""
     import onnx
 
+    def size(dim: Any) -> int | str | None:
+        has_size = dim.HasField("dim_value") and dim.dim_value >= 0  # -1 stands for an open size.
+        return dim.dim_value if has_size else dim.dim_param or None
+
     def info(value: Any) -> TensorInfo:
         tensor = value.type.tensor_type
-        dims = tensor.shape.dim
-        sizes = (d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims)
         kind = tensor.elem_type
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else "float32"
-        return TensorInfo(value.name, tuple(sizes), dtype)
+        return TensorInfo(value.name, tuple(map(size, tensor.shape.dim)), dtype)
 
     weights = {weight.name for weight in model.graph.initializer}
     inputs = [info(value) for value in model.graph.input if value.name not in weights]

@@ -104,6 +104,15 @@ def _strided(net: Net, n: int) -> str:
     return net.op("Gather", [flat, places], "y")
 
 
+def _scattered(net: Net, n: int, columns: int = 4) -> str:
+    """Writes the greatest number of each column to the place of its least number."""
+    ends = [_ints(net, k) for k in (0, columns, 1)]
+    x = net.op("Slice", ["x", *ends], "part")
+    places = net.op("ArgMin", [x], "places", axis=2)
+    greatest = net.op("ReduceMax", [x], "greatest", axes=[2])
+    return net.op("ScatterElements", ["x", places, greatest], "y", axis=2)
+
+
 INDEPENDENT: dict[str, Build] = {
     "element-wise": lambda net, n: net.op("Erf", ["x"], "y"),
     "layer norm": lambda net, n: net.op("LayerNormalization", ["x", net.weight(6)], "y"),
@@ -115,6 +124,8 @@ INDEPENDENT: dict[str, Build] = {
     "LSTM": _lstm,
     "embedding": _embedding,
     "own places": _own_places,
+    "scattered": _scattered,
+    "scattered to some columns": lambda net, n: _scattered(net, n, columns=2),
     "strided": _strided,
     "itself by its number": lambda net, n: net.op("Gather", ["x", _ints(net, *range(n))], "y"),
     "positions": lambda net, n: net.op("Add", ["x", net.weight(4, 6)], "y"),
@@ -212,6 +223,11 @@ def _number_of_the_row(net: Net, n: int) -> str:
     return net.op("Mul", ["x", net.op("Reshape", [numbers, _ints(net, n, 1, 1)], "column")], "y")
 
 
+def _scattered_to_one_row(net: Net, n: int) -> str:
+    places = net.constant(np.zeros((n, 4, 6), np.int64))
+    return net.op("ScatterElements", ["x", places, "x"], "y", axis=0)
+
+
 DEPENDENT: dict[str, Build] = {
     "batch norm": _batch_norm,
     "contrast": _contrast,
@@ -229,6 +245,7 @@ DEPENDENT: dict[str, Build] = {
     "window": _window,
     "numbered": _numbered,
     "share of the batch": _share_of_batch,
+    "scattered to one row": _scattered_to_one_row,
     "places of another": _places_of_another,
     "shifted places": _shifted_places,
     "wide steps": _wide_steps,

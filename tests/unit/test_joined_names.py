@@ -68,6 +68,22 @@ def test_names_of_the_batch_are_joined_too(batch: int | tuple[int, int]) -> None
     assert found.least_shapes == dict.fromkeys(INPUTS, (least, 1))
 
 
+def test_dimensions_without_names_are_joined_too() -> None:
+    """As scikit-learn's exporter writes a model of several columns."""
+    made = renamed("batch")
+    for value in made.graph.input:
+        value.type.tensor_type.shape.dim[0].ClearField("dim_param")
+    shapes = {"attention_mask[0]": (1, 4), "input_ids_seq": 5}
+    artifact = tvm_interop.compile(made, shapes=shapes, most_sizes=2, **QUICK)
+    assert artifact.ranges is not None
+    assert artifact.ranges.dimensions[0].name == "attention_mask[0]"
+    module = GraphModule(artifact)
+    for batch in (1, 2, 3, 4):
+        feed = feed_of_encoder(5, batch, batch)
+        for got, wanted in zip(module(feed), theirs(made, feed), strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
 def test_different_ranges_for_one_dimension_are_refused() -> None:
     with pytest.raises(InputError, match="`attention_mask_seq` and `input_ids_seq` must have the"):
         row_range(renamed(), {"input_ids_seq": (1, 20), "attention_mask_seq": (1, 30)})

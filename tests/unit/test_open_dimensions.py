@@ -6,16 +6,18 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import torch
 
 from tests import nets
 from tests.nets import Net, chain
+from tvm_interop import Session
 from tvm_interop.cli.app import run_app
 from tvm_interop.cli.shape_options import parse_dims, parse_input_shapes
 from tvm_interop.errors import InputError, UnsupportedModelError
-from tvm_interop.frontend.load import load_model
+from tvm_interop.frontend.load import batch_shapes, load_model
 from tvm_interop.frontend.open_dimensions import shapes_of_dims
 
 
@@ -51,12 +53,46 @@ def test_all_are_told_at_once_with_an_example_that_works() -> None:
     load_model(cached(), shapes)
 
 
-def test_dimensions_without_names_are_given_by_shape() -> None:
+def _unnamed(name: str = "image") -> onnx.ModelProto:
     net = Net()
-    net.op("Relu", [net.input("image", [None, 3, None, None])], "y")
+    net.op("Relu", [net.input(name, [None, 3, None, None])], "y")
+    return net.model("y")
+
+
+def test_dimensions_without_names_are_named_after_the_input() -> None:
     with pytest.raises(UnsupportedModelError, match=re.escape("image:[1,3,224,224]")) as caught:
-        load_model(net.model("y"))
+        load_model(_unnamed())
+    by_name = re.search(r'--dim "(.*?)"', str(caught.value))
+    assert by_name is not None
+    assert by_name[1] == "image[0]=1,image[2]=224,image[3]=224"
+    assert shapes_of_dims(_unnamed(), parse_dims(by_name[1])) == {"image": (1, 3, 224, 224)}
+    with pytest.raises(InputError, match=re.escape("it has `image[0]`, `image[2]`, `image[3]`")):
+        shapes_of_dims(_unnamed(), {"batch": 1})
+
+
+def test_a_size_of_minus_1_is_an_open_dimension() -> None:
+    """Some exporters write -1 where they do not know the size, and onnxruntime takes any size."""
+    net = Net()
+    net.op("Relu", [net.input("x", [-1, 3])], "y")
+    model = net.model("y", check=False)
+    with pytest.raises(UnsupportedModelError, match=re.escape("`x` has shape (x[0], 3)")):
+        load_model(model)
+    assert shapes_of_dims(model, {"x[0]": 4}) == {"x": (4, 3)}
+    assert batch_shapes(model, {}, 5) == {"x": (5, 3)}
+    with Session(model, scheduler="sequential", time_budget=0, latency_db=":memory:") as session:
+        assert session.inputs[0].shape == (None, 3)
+        for rows in (2, 4):
+            (y,) = session.run(None, {"x": np.ones((rows, 3), np.float32)})
+            assert y.tolist() == [[1.0] * 3] * rows
+
+
+def test_some_inputs_cannot_be_a_part_of_a_name() -> None:
+    """A dimension such as `a+b[0]` would be read as a sum."""
+    with pytest.raises(UnsupportedModelError, match=re.escape("a+b:[1,3,224,224]")) as caught:
+        load_model(_unnamed("a+b"))
     assert "--dim" not in str(caught.value)
+    with pytest.raises(InputError, match="none that has a name"):
+        shapes_of_dims(_unnamed("a+b"), {"a+b[0]": 1})
 
 
 def test_sizes_by_name_on_the_command_line(

@@ -96,6 +96,19 @@ def test_more_than_two_ranges_run_one_by_one(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("kept")
+def test_dimensions_without_names_run_one_by_one() -> None:
+    made = _segmenter()
+    for dim in made.graph.input[0].type.tensor_type.shape.dim:
+        dim.ClearField("dim_param")
+    ranges = {"x[0]": 1, "batch": 1, "x[2]": (5, 12), "x[3]": 6}
+    with Session(made, shapes=ranges, **QUICK) as session:
+        _assert_right(session, _feed(1, 7, 6))
+        assert session.runs_by_size == {(7,): 1}
+        with pytest.raises(InputError, match=r"x\[2\] 13, and the session was made for x\[2\] 5 to"):
+            session.run(None, _feed(1, 13, 6))
+
+
+@pytest.mark.usefixtures("kept")
 def test_long_ranges_run_one_by_one() -> None:
     net = Net()
     net.op("Neg", [net.input("x", ["time"])], "y")

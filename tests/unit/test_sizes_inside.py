@@ -127,7 +127,7 @@ def _by_another_operator() -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("make", "node"),
     [
-        (_in_a_branch, "y/If"), (_in_a_loop, "y/Loop"), (_in_a_state, "k/Loop"),
+        (_in_a_loop, "y/Loop"), (_in_a_state, "k/Loop"),
         (_passed_through, "k/Loop"), (_by_another_operator, "other/Range"),
     ],
 )  # fmt: skip
@@ -135,6 +135,39 @@ def test_a_number_that_is_not_followed_is_refused(make: Any, node: str) -> None:
     """Each of these models asks whether the batch is 7, which is not among the compiled sizes."""
     with pytest.raises(InputError, match=f"node `{node}` computes further numbers from"):
         tvm_interop.compile(make(), shapes={"batch": (1, 9)}, most_sizes=3, **QUICK)
+
+
+def test_a_number_in_a_branch_must_grow_evenly() -> None:
+    with pytest.raises(InputError, match="node `product` uses the numbers of `f`, which are"):
+        tvm_interop.compile(_in_a_branch(), shapes={"batch": (1, 9)}, most_sizes=3, **QUICK)
+
+
+def _sized_in_branches(*names: str) -> onnx.ModelProto:
+    """Each branch reads the size of its input, as the halves of a voice detector for two rates."""
+    net = _Rows()
+    net.input("flag", _SCALAR, TensorProto.BOOL)
+    net._initializers += [
+        numpy_helper.from_array(np.array([k]), f"k{k}") for k in (0, 1, 2, -1)
+    ]
+    branches = []
+    for name, axis in zip(names, (1, 2), strict=True):
+        nodes = [
+            helper.make_node("Shape", ["x"], [f"{name}_shape"]),
+            helper.make_node("Slice", [f"{name}_shape", "k0", "k1"], [f"{name}_rows"]),
+            helper.make_node("Concat", [f"{name}_rows", "k2", "k-1"], [f"{name}_to"], axis=0),
+            helper.make_node("Reshape", ["x", f"{name}_to"], [f"{name}_parts"]),
+            helper.make_node("ReduceSum", [f"{name}_parts", f"k{axis}"], [name], keepdims=0),
+        ]
+        made = helper.make_graph(nodes, name, [], [onnx.ValueInfoProto(name=name)])
+        branches.append(made)
+    net.op("If", ["flag"], "y", then_branch=branches[0], else_branch=branches[1])
+    return net.made()
+
+
+def test_two_tensors_of_one_name_are_not_followed() -> None:
+    with pytest.raises(InputError, match="uses a size within the `If` `y/If`"):
+        made = _sized_in_branches("same", "same")
+        tvm_interop.compile(made, shapes={"batch": (1, 9)}, most_sizes=3, **QUICK)
 
 
 def _shaped_in_a_branch() -> onnx.ModelProto:
@@ -167,7 +200,9 @@ def _begins_with_zeros() -> onnx.ModelProto:
     return net.made()
 
 
-@pytest.mark.parametrize("make", [_shaped_in_a_branch, _begins_with_zeros])
+@pytest.mark.parametrize(
+    "make", [_shaped_in_a_branch, _begins_with_zeros, lambda: _sized_in_branches("one", "two")]
+)
 def test_sizes_that_only_shape_data_are_fine_in_subgraphs(make: Any) -> None:
     model = make()
     artifact = tvm_interop.compile(model, shapes={"batch": (1, 9)}, most_sizes=3, **QUICK)

@@ -221,6 +221,8 @@ def test_a_sum_has_no_range() -> None:
     name = _name(program)
     with pytest.raises(CannotFillUpError, match=rf"`mask` has shape \({name} \+ 1\)"):
         tvm_interop.compile(program, shapes={name: (1, 8)}, **QUICK)
+    with pytest.raises(UnsupportedModelError, match=rf"was exported for `{name}` from 1 to 8$"):
+        tvm_interop.compile(program, **QUICK)
 
 
 def test_a_size_between_the_compiled_ones_is_noticed() -> None:
@@ -245,3 +247,21 @@ def test_a_session_compiles_what_cannot_be_filled_up(tmp_path: Path) -> None:
             assert session.runs_by_size == ({(3,): 1} if given else {})
             with pytest.raises(InputError, match=rf"{name}.* 2 to 9"):
                 session.run(None, {"x": np.zeros((10, 6), np.float32)})
+
+
+def test_a_mask_may_forbid_padding_after_the_artifact_was_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second session finds the artifact, so it does not convert the program before this run."""
+    monkeypatch.setenv("TVM_INTEROP_KEPT", str(tmp_path / "kept"))
+    program = _exported(_Encoder(), _sentences, 1, 2, 12)
+    torch.export.save(program, tmp_path / "net.pt2")
+    ids, mask = _sentences(5)
+    mask[:] = 0
+    wanted = program.module()(ids, mask).detach()
+    options = {**QUICK, "providers": None, "shapes": {_name(program): (2, 12)}, "most_sizes": 2}
+    for _ in range(2):
+        with tvm_interop.Session(tmp_path / "net.pt2", **options) as session:
+            (got,) = session.run(None, _feed(program, (ids, mask)))
+            np.testing.assert_allclose(got, wanted, atol=1e-5)
+            assert session.runs_by_size == {(2,): 0, (12,): 0, (5,): 1}

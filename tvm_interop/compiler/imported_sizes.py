@@ -60,7 +60,7 @@ class Imported:
         InputError
             The tensors are too large for this machine.
         """
-        lower: Any = LowerToUnits("llvm")
+        lower: Any = LowerToUnits("llvm", are_sizes_alike=True)
         try:
             program = extract(lower(self._import(shapes, sizes)))
         except UnsupportedModelError as error:

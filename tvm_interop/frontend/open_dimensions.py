@@ -14,7 +14,8 @@ import onnx
 
 from ..errors import CannotFillUpError, InputError, UnsupportedModelError, did_you_mean
 from ..models.source import read_for_import
-from .declared_dims import UNNAMED, Dims, declared_dims
+from ..program.row_axis import UNNAMED, unnamed_dimension
+from .declared_dims import Dims, declared_dims
 from .torch_program import as_onnx, is_exported_program
 
 _IMAGE_SIZE, _LENGTH = 224, 64
@@ -207,10 +208,12 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int | None:
 def _example_sizes(inputs: Mapping[str, Dims]) -> dict[str, int]:
     """Return an example size for each name, the same for all dimensions with that name."""
     sizes: dict[str, int] = {}
-    for dims in inputs.values():
+    for input_name, dims in inputs.items():
         for axis, dim in enumerate(dims or ()):
+            is_unnamed = dim == unnamed_dimension(input_name, axis)
             for name in _names_in((dim,)):
-                sizes.setdefault(name, _example_size(name, axis, dims or ()))
+                told = "" if is_unnamed else name
+                sizes.setdefault(name, _example_size(told, axis, dims or ()))
     return sizes
 
 

@@ -56,8 +56,9 @@ def onnx_batch_shapes(
         dims = value.type.tensor_type.shape.dim
         if value.name in weights or (not dims and value.name not in given):
             continue
-        if value.name not in given and all(dim.HasField("dim_value") for dim in dims[1:]):
-            shapes[value.name] = (size, *(dim.dim_value for dim in dims[1:]))
+        sizes = [each for each in (declared_dims(value) or ())[1:] if isinstance(each, int)]
+        if value.name not in given and len(sizes) == len(dims[1:]):
+            shapes[value.name] = (size, *sizes)
     for name, shape in onnx_input_shapes(graph, shapes).items():
         if not shape:
             raise InputError(f"input `{name}` has no dimensions: there is no batch in it")

@@ -145,17 +145,23 @@ def check_sizes(model: onnx.ModelProto, shapes: Shapes) -> None:
 def ranges_in_words(model: onnx.ModelProto) -> str:
     """The ranges that a program was exported for, as the end of an error message about sizes.
 
-    Dimensions without a largest size are left out. The text is empty if all dimensions are left
-    out.
+    Dimensions without a largest size and sums are left out. The text is empty if all dimensions are
+    left out.
     """
     sizes = attached(model)
     if sizes is None:
         return ""
     dims = {dim for value in model.graph.input for dim in declared_dims(value) or ()}
-    ends = {name: (max(1, a), b) for name, (a, b) in sizes.ranges.items() if name in dims and b}
+    ends = {
+        name: (max(1, least), most)
+        for name, (least, most) in sizes.ranges.items()
+        if name in dims and name.isidentifier() and most
+    }
     if not ends:
         return ""
     told = " and ".join(f"`{name}` from {least} to {most}" for name, (least, most) in ends.items())
+    if not all(isinstance(dim, int) or dim.isidentifier() for dim in dims):
+        return f". The program was exported for {told}"  # A sum such as `s77 + 1` has no range.
     typed = ",".join(f"{name}={least}..{most}" for name, (least, most) in ends.items())
     return f'. The program was exported for {told}, which --shapes "{typed}" compiles'
 

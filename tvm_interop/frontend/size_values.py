@@ -29,7 +29,7 @@ from onnx.reference import ReferenceEvaluator
 from .even_growth import Growth, Law, Sizes, ones_of
 from .expand import inner_graphs, inner_nodes
 from .onnx_importer import RANDOM, node_name
-from .sizes_inside import used_alone
+from .sizes_inside import has_own_names, names_defined, used_alone
 
 _MOST_ELEMENTS = 1 << 16
 """A constant with more elements than this is taken to be a weight. It is read only if a node
@@ -138,6 +138,8 @@ class _Follower:
         # way.
         self._same: dict[str, str] = {}
         self._first: dict[str, onnx.NodeProto] = {}
+        # The names of all tensors of the graph, and of the branches that are followed.
+        self._defined: set[str] = set()
 
     def found(self) -> _Numbers:
         # From here on, only the sizes of large tensors that are not constants are needed.
@@ -147,6 +149,7 @@ class _Follower:
         return _Numbers(self, self._sizes, self._seen)
 
     def take(self, graph: onnx.GraphProto) -> None:
+        self._defined.update(names_defined(graph))
         for tensor in graph.initializer:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 continue
@@ -161,6 +164,8 @@ class _Follower:
                 self._take_source(node)
             elif node.op_type == "If" and names[0] in self.most:
                 self._take_branch(node, names[0])
+            elif node.op_type == "If" and has_own_names(node, self._defined):
+                self._take_both_branches(node)
             elif not self._is_step(node, names) or not self._take_step(node, names):
                 self.use([*node.input, *_used_inside(node)], node_name(node))
                 self._refuse_sizes_inside(node)
@@ -207,6 +212,13 @@ class _Follower:
         self.take(branch)
         for name, value in zip(node.output, branch.output, strict=False):
             self._same[name] = self._same.get(value.name, value.name)
+
+    def _take_both_branches(self, node: onnx.NodeProto) -> None:
+        """Follow the numbers in an `If` whose condition is data: the model computes both branches."""
+        self.use(node.input, node_name(node))
+        for branch in inner_graphs(node):
+            self.take(branch)
+            self.use([value.name for value in branch.output], node_name(node))
 
     def _is_step(self, node: onnx.NodeProto, names: Sequence[str]) -> bool:
         if node.domain not in ("", "ai.onnx") or node.op_type in RANDOM:

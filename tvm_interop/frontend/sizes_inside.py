@@ -1,9 +1,9 @@
 """Finds the numbers computed from sizes that a subgraph uses on their own.
 
-`size_values` does not follow numbers into the branches of an `If` whose condition is data, nor into
-the body of a `Loop` or a `Scan`. A node in such a subgraph may use a number together with data, for
-example as the shape of a `Reshape`. A node may also compute further numbers from it, for example
-whether the batch is 7.
+`size_values` does not follow numbers into the body of a `Loop` or a `Scan`, nor into an `If` whose
+condition is data, if two of its tensors have one name. A node in such a subgraph may use a number
+together with data, for example as the shape of a `Reshape`. A node may also compute further numbers
+from it, for example whether the batch is 7.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Set
 
 import onnx
 
-from .expand import inner_graphs
+from .expand import inner_graphs, inner_nodes
 
 
 def used_alone(node: onnx.NodeProto, sized: Set[str], constants: Set[str]) -> list[str]:
@@ -27,6 +27,25 @@ def used_alone(node: onnx.NodeProto, sized: Set[str], constants: Set[str]) -> li
     for graph in inner_graphs(node):
         _Inside(sized, constants, found).take(graph, node)
     return list(found)
+
+
+def names_defined(graph: onnx.GraphProto) -> list[str]:
+    """The names of the tensors that a graph defines itself, outside of its subgraphs."""
+    outputs = (name for node in graph.node for name in node.output if name)
+    return [*(tensor.name for tensor in graph.initializer), *outputs]
+
+
+def has_own_names(node: onnx.NodeProto, defined: Set[str]) -> bool:
+    """Whether each tensor in the subgraphs of a node has a name that no other tensor has.
+
+    Parameters
+    ----------
+    defined: the names of other tensors of the model.
+    """
+    graphs = list(inner_graphs(node))
+    graphs += [graph for inner in inner_nodes(node) for graph in inner_graphs(inner)]
+    names = [name for graph in graphs for name in names_defined(graph)]
+    return len(set(names)) == len(names) and defined.isdisjoint(names)
 
 
 class _Inside:

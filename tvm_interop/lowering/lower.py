@@ -88,6 +88,9 @@ class LowerToUnits:
     narrow
         The pass that lets units store their results as bfloat16 (see `NarrowStorage`). With None,
         the type of every tensor stays the same.
+    are_sizes_alike
+        Whether to lower a model in the same way for all sizes of its inputs. The passes that decide
+        by the number of operations whether to change anything are then left out.
 
     Examples
     --------
@@ -100,8 +103,10 @@ class LowerToUnits:
         libraries: tuple[str, ...] = (),
         narrow: NarrowStorage | None = None,
         int8_libraries: tuple[str, ...] = (),
+        are_sizes_alike: bool = False,
     ) -> None:
         self._target = target
+        self._are_sizes_alike = are_sizes_alike
         self._int8_libraries = int8_libraries
         self._narrow = narrow
         self._libraries = libraries
@@ -116,7 +121,14 @@ class LowerToUnits:
                 # operators: products and a softmax.
                 attends = self._narrow is None and runs_own_kernels(target)
                 without = () if attends else ("attention",)
-                mod = _lowering(self._libraries, self._narrow, self._int8_libraries, without)(mod)
+                passes = _lowering(
+                    self._libraries,
+                    self._narrow,
+                    self._int8_libraries,
+                    without,
+                    self._are_sizes_alike,
+                )
+                mod = passes(mod)
         except Exception as err:
             raise UnsupportedModelError(f"TVM cannot lower the model: {first_line(err)}") from err
         var = mod.get_global_var("main")
@@ -134,6 +146,7 @@ def _lowering(
     narrow: NarrowStorage | None = None,
     int8_libraries: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
+    are_sizes_alike: bool = False,
 ) -> tvm.transform.Sequential:
     """The passes of the lowering, in order. `GroupLibraryCalls` describes `without`."""
     passes = relax.transform
@@ -151,12 +164,12 @@ def _lowering(
             RowsAsImages(),
             VolumesAsImages(),
             WideSums(),
-            *([TapsAsChannels()] if narrow is None else []),
+            *([TapsAsChannels()] if narrow is None and not are_sizes_alike else []),
             passes.DeadCodeElimination(),
             FoldArrays(),
             FoldCalls(),
             passes.DeadCodeElimination(),
-            SelectedRows(),
+            *([] if are_sizes_alike else [SelectedRows()]),
             RowProducts(),
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),

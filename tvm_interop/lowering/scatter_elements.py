@@ -28,6 +28,8 @@ _REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "max": tirx.max,
 }
 """For each reduction, the element that is stored in place of an old one and an update."""
+_ROWS = [0, 0, 0, 0]
+"""The axis of rows in the data, the indices, the updates and the result (see `kernels.loops.ROWS`)."""
 
 
 def legalize_scatter_elements(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -43,11 +45,23 @@ def legalize_scatter_elements(bb: relax.BlockBuilder, call: relax.Call) -> relax
     if shape is None or places is None or reduction not in _REDUCTIONS:
         return usual(bb, call)
     axis = int(call.attrs.axis) % len(shape)
+    has_rows = axis > 0 and shape[0] == places[0]
     if (shape[1:axis], shape[axis + 2 :]) == (places[1:axis], places[axis + 2 :]):
-        return usual(bb, call)
+        made = usual(bb, call)
+        return _with_rows(bb, made) if has_rows else made
     dtypes = str(data.ty.dtype), str(indices.ty.dtype)
-    kernel = bb.add_func(scatter_kernel(shape, places, dtypes, axis, reduction), "scatter_elements")
+    made = scatter_kernel(shape, places, dtypes, axis, reduction)
+    if has_rows:
+        made = made.with_attr(loops.ROWS, _ROWS)
+    kernel = bb.add_func(made, "scatter_elements")
     return relax.call_tir(kernel, [data, indices, updates], call.ty)
+
+
+def _with_rows(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """Mark the kernel of TVM that `call` calls as a kernel that computes each row alone."""
+    kernel = call.args[0]
+    bb.update_func(kernel, bb.get()[kernel].with_attr(loops.ROWS, _ROWS))
+    return call
 
 
 def scatter_kernel(

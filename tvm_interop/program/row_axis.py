@@ -11,6 +11,17 @@ from collections.abc import Sequence
 
 MASK_TYPES = ("bool", "uint8", "int8", "int32", "int64", "float32", "float64")
 """The types of inputs that can be masks; see `artifact.manifest.RowMask`."""
+UNNAMED = "?"
+"""A dimension that has no name, because the name of its input cannot be a part of a name."""
+
+
+def unnamed_dimension(input_name: str, axis: int) -> str:
+    """The name of an open dimension that the model does not name: `x[0]` for axis 0 of input `x`.
+
+    Users give sizes to dimensions by their names, such as `--shapes "x[0]=1..8"`. If the name of
+    the input contains a character with a meaning in such a text, the result is `UNNAMED`.
+    """
+    return UNNAMED if set("+*,=") & set(input_name) else f"{input_name}[{axis}]"
 
 
 def axis_of_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[int]) -> int | None:

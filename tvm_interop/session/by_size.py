@@ -38,7 +38,7 @@ class BySize:
             is only logged.
         """
         self.why = error.why
-        self._inputs = {info.name: info.shape for info in source.inputs}
+        self._inputs = {info.name: info.dimensions for info in source.inputs}
         self._open = [info.name for info in source.inputs if info.is_open]
         self._ends = {
             name: (given, given) if is_whole(given) else (given[0], given[1])
@@ -126,14 +126,14 @@ class BySize:
             for known, size in zip(dims, shape, strict=False)
         )
         if wrong:
-            told = ", ".join("?" if size is None else str(size) for size in dims)
+            told = ", ".join(map(str, dims))
             raise InputError(f"input `{name}` has shape {shape}, and the model has ({told})")
 
     def _check_sums(self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]) -> None:
         """Check the sizes of dimensions whose names are sums, such as `past + 1`."""
         for name, shape in shapes.items():
             for dimension, size in zip(self._inputs[name], shape, strict=True):
-                if dimension is None or isinstance(dimension, int) or dimension in sizes:
+                if isinstance(dimension, int) or dimension in sizes:
                     continue
                 from ..frontend.open_dimensions import size_of  # Imports TVM, which takes seconds.
 

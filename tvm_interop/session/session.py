@@ -467,6 +467,8 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
             return pool
         self._check_is_open()  # Another thread may have closed the session by now.
         assert self._source is not None, "only a model that is compiled here lacks instances"
+        # A program whose artifact was stored has not been converted yet, so its inputs are unknown.
+        self._source = with_tensors(self._source, bool(self._source.inputs))
         open_ = [info.name for info in self._source.inputs if info.is_open]
         shapes = {name: shape_of(feed[name]) for name in open_}
         key = tuple(shapes.values())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..program.row_axis import unnamed_dimension
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -53,6 +55,14 @@ class TensorInfo(NamedTuple):
         return f"tensor({_OF_ONNX.get(self.dtype, self.dtype)})"
 
     @property
+    def dimensions(self) -> tuple[int | str, ...]:
+        """The shape, in which each open dimension has the name by which users give it a size."""
+        return tuple(
+            unnamed_dimension(self.name, axis) if size is None else size
+            for axis, size in enumerate(self.shape)
+        )
+
+    @property
     def is_open(self) -> bool:
         """Whether a dimension has no size yet."""
         return not all(isinstance(size, int) for size in self.shape)
@@ -96,13 +106,15 @@ def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:
     """Return the inputs, without weights, and the outputs of an `onnx.ModelProto`."""
     import onnx
 
+    def size(dim: Any) -> int | str | None:
+        has_size = dim.HasField("dim_value") and dim.dim_value >= 0  # -1 stands for an open size.
+        return dim.dim_value if has_size else dim.dim_param or None
+
     def info(value: Any) -> TensorInfo:
         tensor = value.type.tensor_type
-        dims = tensor.shape.dim
-        sizes = (d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims)
         kind = tensor.elem_type
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else "float32"
-        return TensorInfo(value.name, tuple(sizes), dtype)
+        return TensorInfo(value.name, tuple(map(size, tensor.shape.dim)), dtype)
 
     weights = {weight.name for weight in model.graph.initializer}
     inputs = [info(value) for value in model.graph.input if value.name not in weights]

@@ -17,6 +17,11 @@ CASES: dict[str, Callable[..., torch.Tensor]] = {
     "one row": lambda x, turns, places: x * turns[1],
     "a wider shape": lambda x, turns, places: turns[:2].unsqueeze(1).expand(2, 3, 4),
     "an axis less": lambda x, turns, places: x[:, :1].squeeze(1) * turns[:2],
+    "an exponential": lambda x, turns, places: torch.exp(x * 0.5),
+    "powers": lambda x, turns, places: x**2 + x**0.5 + x**-1,
+    "a root and a logarithm": lambda x, turns, places: x.sqrt() + x.log(),
+    "a choice": lambda x, turns, places: torch.where(x.real > 0, x, x.imag),
+    "repeated sums": lambda x, turns, places: x.cumsum(1).repeat(1, 2, 1),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,3 +77,25 @@ def test_an_operator_of_another_package_is_named(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
     with pytest.raises(UnsupportedModelError, match=r"`others\.twice\.default`"):
         load_model(path)
+
+
+class _Grouped(torch.nn.Module):
+    def forward(self, rows: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> Any:
+        rows, weight = rows.bfloat16(), weight.bfloat16()
+        product = torch.nn.functional.grouped_mm
+        every = product(rows.reshape(3, 2, 16), weight)
+        return product(rows, weight, offs=ends).float(), every.float()
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.nn.functional, "grouped_mm"), reason="PyTorch is older than 2.10"
+)
+def test_pytorch_has_a_product_of_groups_too() -> None:
+    torch.manual_seed(0)
+    ends = torch.tensor([2, 2, 6], dtype=torch.int32)
+    given = {"rows": torch.randn(6, 16), "weight": torch.randn(3, 16, 8), "ends": ends}
+    program = torch.export.export(_Grouped(), tuple(given.values()))
+    feeds = {name: each.numpy() for name, each in given.items()}
+    got = computed(program, feeds, time_budget=0)
+    for found, want in zip(got, _Grouped()(**given), strict=True):
+        np.testing.assert_allclose(found, want.numpy(), 2e-2, 2e-2)

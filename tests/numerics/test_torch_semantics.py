@@ -15,7 +15,10 @@ from tvm_interop.frontend import load_model
 from tvm_interop.frontend.torch_program import as_onnx
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
+from torch._higher_order_ops.map import map as map_rows  # noqa: E402
+
 resize = torch.nn.functional.interpolate
+attention = torch.nn.functional.scaled_dot_product_attention
 cross_entropy = torch.nn.functional.cross_entropy
 
 _INF, _NAN = float("inf"), float("nan")
@@ -91,6 +94,10 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda x: (torch.bucketize(2.5, x), torch.bucketize(2, x)),
         torch.tensor([1, 2, 3]),
     ),
+    "steps and odds of NaN": (
+        lambda x: (torch.heaviside(x, x + 0.25), x.logit(0.1), x.logit(0.6)),
+        torch.tensor([0.05, 0.0, -2.0, 0.99, _NAN]),
+    ),
     # Reductions.
     "types of means": (
         lambda x: (x.mean(1, dtype=torch.float32), (x > 1).mean((0, 1), dtype=torch.float32)),
@@ -131,6 +138,11 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
             *(resize(x, scale_factor=scale) for scale in (0.3, 0.6, 2, 2.05)),
         ),
         torch.arange(56.0).view(1, 2, 28),
+    ),
+    "a function of each row": (
+        lambda x, y: map_rows(lambda row, y: (row.sin() @ y, row.sum()), x, y),
+        _ROWS,
+        torch.arange(6.0).view(3, 2),
     ),
     # Losses.
     "cross entropies": (
@@ -242,3 +254,35 @@ def test_quantised_numbers_stay_in_their_range(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(_Quantised(), (x,)), path := tmp_path / "net.pt2")
     as_onnx(path)
     _compare(path, {"x": x.numpy()}, _Quantised()(x))
+
+
+class _Regions(torch.nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            found = 1.0 - mask, mask**0.5, mask.clamp(0, 1.5)
+        branches = lambda x: attention(x, x, x), lambda x: x * 2
+        return *found, torch.cond(x.sum() > 0, *branches, (x,))
+
+
+def test_operators_in_parts_of_a_program() -> None:
+    x, mask = torch.ones(2, 3, 4), torch.tensor([1, 0, 2])
+    program = torch.export.export(_Regions(), (x, mask))
+    _compare(program, {"x": x.numpy(), "mask": mask.numpy()}, _Regions()(x, mask))
+
+
+class _Cache(torch.nn.Module):
+    def __init__(self, is_returned: bool) -> None:
+        super().__init__()
+        self._is_returned = is_returned
+
+    def forward(self, cache: torch.Tensor, x: torch.Tensor) -> Any:
+        cache[:, 1] = x
+        return (cache.sum(1), cache) if self._is_returned else cache.sum(1)
+
+
+@pytest.mark.parametrize("is_returned", [True, False])
+def test_inputs_that_a_program_changes(is_returned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    module, x = _Cache(is_returned), torch.tensor([5.0, 6, 7, 8])
+    program = torch.export.export(module, (_ROWS.clone(), x))
+    _compare(program, {"cache": _ROWS.numpy(), "x": x.numpy()}, module(_ROWS.clone(), x))
+    assert ("changes its input `cache`" in caplog.text) is not is_returned

@@ -39,6 +39,7 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
         aten.div.Scalar_mode: _divided,
         aten.div.Tensor_mode: _divided,
         aten.floor_divide.default: partial(_divided, rounding_mode="floor"),
+        aten.heaviside.default: _step,
         aten.isclose.default: _is_close,
         aten.isfinite.default: partial(_finite, True, core.aten_isfinite),
         aten.isinf.default: partial(_finite, False, core.aten_isinf),
@@ -136,6 +137,12 @@ def _is_not_negative(size: Any) -> bool:
         return False
     bounds = value.node.shape_env.bound_sympy(value.node.expr)
     return bool(bounds.lower >= 0)
+
+
+def _step(x: Any, values: Any) -> Any:
+    """Convert `heaviside`, which is 0 for NaN in PyTorch."""
+    zero = _number(0, x.dtype)
+    return op.Where(op.Equal(x, zero), values, op.CastLike(op.Greater(x, zero), x))
 
 
 def _shifted(direction: str, x: Any, y: Any) -> Any:

@@ -71,3 +71,21 @@ def grouped_product(rows: Any, weight: Any, ends: Any) -> Any:
         result = op.Gather(every, op.Add(op.Mul(own, ints(count)), places))
     is_in_a_group = op.Unsqueeze(op.Less(group, ints(groups)), ints(1))
     return op.Where(is_in_a_group, result, op.CastLike(op.Constant(value_float=0.0), rows))
+
+
+def product_of_groups(
+    rows: Any, weight: Any, ends: Any = None, bias: Any = None, out_dtype: int | None = None
+) -> Any:
+    """Convert `torch.nn.functional.grouped_mm`: products of groups of rows, or of whole matrices.
+
+    PyTorch leaves rows after the last group undefined; here they are zeros.
+    """
+    if ends is None:
+        result = op.MatMul(rows, weight)
+    elif len(rows.shape) == 2 and len(weight.shape) == 3:
+        result = grouped_product(rows, weight, ends)
+    else:
+        raise TypeError("groups of columns are not converted, only groups of rows")
+    if bias is not None:
+        raise TypeError("a `bias` is not converted: add it to the result")
+    return result if out_dtype in (None, -1) else op.Cast(result, to=out_dtype)

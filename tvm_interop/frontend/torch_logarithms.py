@@ -92,3 +92,11 @@ def _far_from_zero(x: Any) -> Any:
     for k in range(_TERMS, 0, -1):
         fraction = op.Add(far, op.Div(number(k / 2), fraction))
     return op.Div(number(1 / math.sqrt(math.pi)), fraction)
+
+
+def log_of_odds(x: Any, eps: float | None = None) -> Any:
+    """Convert `logit`: log(x / (1 - x)), for a number that is limited to `eps` and `1 - eps`."""
+    if eps is not None:
+        low, high = (op.CastLike(op.Constant(value_float=value), x) for value in (eps, 1 - eps))
+        x = op.Where(op.Less(x, low), low, op.Where(op.Greater(x, high), high, x))
+    return op.Log(op.Div(x, op.Sub(op.CastLike(op.Constant(value_float=1.0), x), x)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from . import torch_algebra
+from . import torch_algebra, torch_complex, torch_quantised
 
 _ATEN = torch.ops.aten
 
@@ -18,10 +18,10 @@ def spelled_out(program: Any) -> Any:
     The replaced operators are: attention of other than four dimensions; LSTMs with projections;
     linear algebra with a check for errors; shifts by a tensor; some operators on complex numbers;
     powers of numbers of two types; cross entropy with probabilities, smoothed labels or a single
-    row; and `clamp`, `arange` and differences of both integers and floats. A program without such
-    operators is returned unchanged.
+    row; operators of PT2E whose scales are tensors; and `clamp`, `arange` and differences of both
+    integers and floats. A program without such operators is returned unchanged.
     """
-    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    nodes = list(_calls(program))
     found = {node.target for node in nodes if _in_parts(node)}
     if not found and not any(map(_is_mixed, nodes)):
         return program
@@ -31,13 +31,33 @@ def spelled_out(program: Any) -> Any:
     shifts = {kind: made for kind, made in _SHIFTS.items() if kind in found}
     both = {kind: made for kind, made in _OF_FLOAT_RESULTS.items() if kind in found}
     powers = _POWERS if any(kind in _POWERS for kind in found) else {}
-    own = {**shifts, **both, **powers, **_of_complex_numbers(), **torch_algebra.without_checks()}
+    own = {
+        **shifts,
+        **both,
+        **powers,
+        **_of_complex_numbers(),
+        **torch_complex.functions(),
+        **torch_algebra.without_checks(),
+        **torch_quantised.decompositions(),
+    }
     result = program.run_decompositions({**chosen, **own})
-    for node in filter(_is_mixed, result.graph.nodes):
+    for node in filter(_is_mixed, _calls(result)):
         node.args = tuple(map(_as_float, node.args))
         node.kwargs = {name: _as_float(value) for name, value in node.kwargs.items()}
-    result.graph_module.recompile()
+    for module in _modules(result):
+        module.recompile()
     return result
+
+
+def _modules(program: Any) -> Iterator[Any]:
+    """Yield the module of the program and those of parts, such as the branches of `cond`."""
+    return (module for module in program.graph_module.modules() if hasattr(module, "graph"))
+
+
+def _calls(program: Any) -> Iterator[Any]:
+    """Yield the nodes that call operators, also those in parts of the program."""
+    for module in _modules(program):
+        yield from (node for node in module.graph.nodes if node.op == "call_function")
 
 
 _SHIFTS = {
@@ -53,6 +73,8 @@ def _difference(x: Any, other: Any, alpha: Any = 1) -> Any:
 
 
 def _power(x: Any, exponent: Any) -> Any:
+    if x.is_complex() and not isinstance(exponent, torch.Tensor):
+        return torch_complex.power(x, exponent)
     kind = torch.result_type(x, exponent)
     if isinstance(exponent, torch.Tensor):
         if x.dtype == exponent.dtype:
@@ -141,7 +163,8 @@ def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
 
 
 _BY_PARTS = (
-    _ATEN.expand.default, _ATEN.index.Tensor, _ATEN.select.int, _ATEN.select_scatter.default,
+    _ATEN.cumsum.default, _ATEN.expand.default, _ATEN.index.Tensor, _ATEN.repeat.default,
+    _ATEN.select.int, _ATEN.select_scatter.default,
     _ATEN.slice_scatter.default, _ATEN.squeeze.dims, _ATEN.unsqueeze.default,
 )  # fmt: skip
 """Operators that treat the real and the imaginary parts in the same way."""
@@ -154,6 +177,7 @@ _OF_REAL_RESULTS = frozenset({_ATEN.angle.default})
 _COMPLEX = frozenset(
     {
         *_BY_PARTS,
+        *torch_complex.functions(),
         _ATEN.copy_.default, _ATEN.einsum.default, _ATEN.matmul.default, _ATEN.ones_like.default,
         _ATEN.pad.default, _ATEN.zeros.default, _ATEN.zeros_like.default,
     }
@@ -172,6 +196,8 @@ def _in_parts(node: Any) -> bool:
         return not is_float and isinstance(node.args[1], float)
     if node.target in _POWERS:
         base, exponent = (getattr(each, "meta", {}).get("val", each) for each in node.args)
+        if base.is_complex():
+            return not isinstance(exponent, torch.Tensor)
         return bool(base.dtype != getattr(exponent, "dtype", base.dtype)) or (
             base.dtype == torch.bool and not isinstance(exponent, torch.Tensor)
         )
@@ -183,7 +209,8 @@ def _in_parts(node: Any) -> bool:
         return bool(node.args[0].meta["val"].is_complex())
     if node.target in _COMPLEX:
         return bool(node.meta["val"].is_complex())
-    return node.target in torch_algebra.CHECKED or node.target in _SHIFTS
+    own = (torch_algebra.CHECKED, _SHIFTS, torch_quantised.decompositions())
+    return any(node.target in kinds for kinds in own)
 
 
 _OF_BOTH = frozenset(
@@ -196,7 +223,7 @@ _OF_BOTH = frozenset(
 
 
 def _is_mixed(node: Any) -> bool:
-    if node.op != "call_function" or node.target not in _OF_BOTH:
+    if node.target not in _OF_BOTH:
         return False
     given = (*node.args, *node.kwargs.values())
     return {type(value) for value in given if type(value) in (int, float)} == {int, float}

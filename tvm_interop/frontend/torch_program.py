@@ -27,6 +27,8 @@ from ..errors import InputError, UnsupportedModelError, first_line
 from .program_sizes import input_names, size_conditions
 from .size_conditions import SizeConditions, attach
 
+_LOG = logging.getLogger("tvm_interop")
+
 SUFFIX = ".pt2"
 """The file name suffix of programs that `torch.export.save` wrote."""
 
@@ -182,12 +184,13 @@ def _file_of(path: str | os.PathLike[str]) -> ProgramFile:
 
 def _loaded(path: str) -> Any:
     torch = _torch(f"`{path}` is a program that torch.export saved")
-    from . import torch_experts, torch_quantised
+    from . import torch_containers, torch_experts, torch_quantised
 
     torch_experts.define()
     torch_quantised.define()
     unknown: list[str] = []
     try:
+        torch_containers.define_those_of(path)
         with _unknown_operators(unknown):
             program = torch.export.load(path)
     except Exception as err:
@@ -196,6 +199,12 @@ def _loaded(path: str) -> Any:
                 f"`{path}` has the operator `{unknown[0]}`, which PyTorch does not know here: "
                 "export the model without it. If ONNX can express it, you may also import the "
                 "package that defines it, and give the loaded program"
+            ) from err
+        if isinstance(err, ModuleNotFoundError):
+            raise UnsupportedModelError(
+                f"the example inputs in `{path}` need the package `{err.name}`, which is not "
+                "installed here: install it, or set `program.example_inputs = None` before you "
+                "save the program"
             ) from err
         raise UnsupportedModelError(
             f"PyTorch {torch.__version__} cannot read `{path}`: {first_line(err)}. Save the "
@@ -322,16 +331,26 @@ def _reason(error: Exception) -> str:
 
 
 def _check_state(program: Any, origin: str) -> None:
-    """Refuse a program that changes its buffers, since a compiled model keeps no state between
-    runs.
+    """Refuse a program that changes its buffers, since a compiled model keeps nothing between runs.
+
+    A warning names an input that the program changes, if the program does not return its new value.
     """
-    changed = sorted(program.graph_signature.buffers_to_mutate.values())
+    signature = program.graph_signature
+    changed = sorted(signature.buffers_to_mutate.values())
     if changed:
         raise UnsupportedModelError(
             f"{origin} changes its buffer `{changed[0]}` in each run, and a compiled model keeps "
             "nothing from run to run: export the module after `.eval()`, or make the buffer an "
             "input and its new value an output"
         )
+    for result, name in signature.user_inputs_to_mutate.items():
+        if result not in signature.user_outputs:
+            _LOG.warning(
+                "%s changes its input `%s`, and a compiled model leaves its inputs as they are: "
+                "return the new value if it is needed",
+                origin,
+                name,
+            )
 
 
 def _add_lost_constants(graph: Any) -> None:

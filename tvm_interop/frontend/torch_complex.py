@@ -1,0 +1,59 @@
+"""Decomposes functions of complex numbers into functions of their parts, which ONNX has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_ATEN = torch.ops.aten
+
+
+def functions() -> dict[Any, Callable[..., Any]]:
+    """Return decompositions that change operators only where they work on complex numbers."""
+    of_one = {
+        _ATEN.exp.default: lambda x: _turned(x.real.exp(), x.imag),
+        _ATEN.log.default: lambda x: torch.complex(x.abs().log(), _angle(x)),
+        _ATEN.sqrt.default: lambda x: _turned(x.abs().sqrt(), _angle(x) / 2),
+    }
+    return {
+        **{kind: _of_complex(function) for kind, function in of_one.items()},
+        _ATEN.where.self: _chosen,
+    }
+
+
+def _of_complex(function: Callable[..., Any]) -> Callable[..., Any]:
+    def compute(x: Any, *given: Any) -> Any:
+        return function(x, *given) if x.is_complex() else NotImplemented
+
+    return compute
+
+
+def _turned(size: Any, angle: Any) -> Any:
+    """Return the complex numbers with these absolute values and angles."""
+    return torch.complex(size * angle.cos(), size * angle.sin())
+
+
+def _angle(x: Any) -> Any:
+    return torch.atan2(x.imag, x.real)
+
+
+def power(x: Any, exponent: Any) -> Any:
+    """Return a power of complex numbers whose exponent is a number without an imaginary part."""
+    if isinstance(exponent, complex):
+        return NotImplemented
+    if exponent == 2:
+        return torch.complex(x.real * x.real - x.imag * x.imag, 2 * x.real * x.imag)
+    return _turned(x.abs() ** exponent, _angle(x) * exponent)
+
+
+def _chosen(condition: Any, x: Any, y: Any) -> Any:
+    if not x.is_complex() and not y.is_complex():
+        return NotImplemented
+    (a, b), (c, d) = (_parts(each) for each in (x, y))
+    return torch.complex(torch.where(condition, a, c), torch.where(condition, b, d))
+
+
+def _parts(x: Any) -> tuple[Any, Any]:
+    return (x.real, x.imag) if x.is_complex() else (x, torch.zeros_like(x))

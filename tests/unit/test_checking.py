@@ -452,6 +452,10 @@ def test_a_tensor_of_torchs_kind_is_its_bytes():
     r = tvm_interop.check.record()
     r.op(reads=[Tensor()])
     assert r.program.operators[0].reads == (Access("memory of cuda:0", 4096, 4096 + 11 * 4),)
+    # A tensor on the CPU may share memory with an array of NumPy.
+    Tensor.device = "cpu"
+    r.op(reads=[Tensor()])
+    assert r.program.operators[1].reads == (Access("memory", 4096, 4096 + 11 * 4),)
 
 
 # The command line.

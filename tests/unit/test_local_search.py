@@ -1,11 +1,13 @@
 """Tests the local search by which `auto` refines schedules."""
 
+import itertools
+
 import numpy as np
 
 from tests.graphs import Contended, latencies, layered, randwire, sparse
 from tvm_interop.latency import LatencyTable
 from tvm_interop.program.graph import OpGraph
-from tvm_interop.scheduling import Schedule, Stage
+from tvm_interop.scheduling import Schedule, Stage, budget
 from tvm_interop.scheduling.budget import Budget
 from tvm_interop.scheduling.local_search import refine_stages, refine_streams
 
@@ -15,7 +17,8 @@ def total(model, stages):
 
 
 def refined(graph, model, us, stages, streams=2):
-    found = refine_stages(graph, model, stages, np.array(us, float), streams, Budget(60))
+    found, in_time = refine_stages(graph, model, stages, np.array(us, float), streams, Budget(60))
+    assert in_time
     Schedule("refined", graph.names, stages=found).validate(graph)
     assert max(max(stage.streams) for stage in found) < streams
     return found
@@ -81,3 +84,17 @@ def test_local_search_improves_bad_streams():
         assert after <= before
         gained += after < before
     assert gained > 40
+
+
+def test_wide_stages_keep_to_the_time(monkeypatch):
+    """A stage of hundreds of operators has more changes than there is time to look at."""
+    seconds = itertools.count()
+    monkeypatch.setattr(budget, "now_s", lambda: next(seconds))
+    graph = OpGraph.from_edges(200, [])
+    us = np.where(np.arange(200) % 20 == 0, 100.0, 1.0)  # Stream 0 takes far longer than others.
+    wide = (Stage(tuple((op,) for op in range(200)), tuple(op % 20 for op in range(200))),)
+    found, in_time = refine_stages(graph, LatencyTable(us), wide, us, 20, Budget(1000))
+    assert next(seconds) < 1100
+    assert not in_time
+    Schedule("refined", graph.names, stages=found).validate(graph)
+    assert total(LatencyTable(us), found) < total(LatencyTable(us), wide)

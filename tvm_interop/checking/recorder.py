@@ -25,9 +25,9 @@ Touched: TypeAlias = Any
 """
 
 MEMORY = "memory"
-"""The name of the buffer that stands for the memory of all recorded arrays. In this buffer, an
-array begins at the position that equals its address. For an array on a device, the buffer's name is
-followed by ` of ` and the device.
+"""The name of the buffer that stands for the host's memory with all recorded arrays. In this
+buffer, an array begins at the position that equals its address. For an array on a GPU or another
+device, the buffer's name is followed by ` of ` and the device.
 """
 
 
@@ -167,7 +167,9 @@ def _at_address(array: Any) -> Access:
             f"the address of a {type(array).__name__} that is read or written cannot be determined "
             f"({error}); give its buffer's name, begin and end"
         ) from None
-    return Access(f"{MEMORY} of {device}" if device else MEMORY, begin, begin + nbytes)
+    # PyTorch calls the host `cpu`. Its tensors may share memory with arrays of NumPy.
+    is_host = device in ("", "cpu")
+    return Access(MEMORY if is_host else f"{MEMORY} of {device}", begin, begin + nbytes)
 
 
 def _reach(tensor: Any) -> int:

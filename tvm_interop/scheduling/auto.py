@@ -313,7 +313,8 @@ def _refine_best(
         entered.enter(Schedule(f"{streamed} refined", graph.names, streams=streams))
     if staged is not None:
         found = entered.candidates[staged].schedule
-        stages = refine_stages(graph, in_budget, found.stages, op_us, num_streams, budget)
+        stages, in_all = refine_stages(graph, in_budget, found.stages, op_us, num_streams, budget)
+        in_time = in_time and in_all
         # `enter` gets no budget, because the latencies of all refined stages are known.
         entered.enter(Schedule(f"{staged} refined", graph.names, stages=stages))
     return in_time and budget.left_s() > 0

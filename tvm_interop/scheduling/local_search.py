@@ -21,6 +21,11 @@ _LEAST_GAIN = 0.01
 gain may be noise, because latencies are measured.
 """
 
+_FINDING_SHARE = 0.5
+"""Share of the time that is left for finding the changes of a round. The rest is for the latencies
+of the new stages. Stages with hundreds of operators have so many changes that not all are found.
+"""
+
 _Ops: TypeAlias = tuple[int, ...]
 _Streams: TypeAlias = tuple[_Ops, ...]
 """A stage: a tuple of streams, sorted by their first operators. Empty streams are left out."""
@@ -33,8 +38,10 @@ def refine_stages(
     op_us: npt.NDArray[np.float64],
     num_streams: int,
     budget: Budget,
-) -> tuple[Stage, ...]:
+) -> tuple[tuple[Stage, ...], bool]:
     """Change the stages, one or two at a time, for as long as the changes make them faster.
+
+    The function returns the new stages, and whether the time was enough to find all changes.
 
     A change moves an operator to another stream of its stage or into the stage before or after. It
     may also split a stage in two along the topological order, or join two neighbouring stages.
@@ -48,8 +55,9 @@ def refine_stages(
     if the round has already replaced one of the stages that it changes. If two changes save equally
     much, the change with the larger estimate comes first, then the change of earlier stages.
 
-    The result is deterministic as long as the budget lasts. The budget is checked between rounds,
-    and by `latency`.
+    The result is deterministic if the time is enough. The budget is checked between two changes,
+    between rounds, and by `latency`. Half of the time that is left is for finding the changes of a
+    round. If that is not enough, the round goes on with the changes found so far.
 
     Parameters
     ----------
@@ -59,8 +67,10 @@ def refine_stages(
     search = _StageSearch(graph, latency, op_us, num_streams)
     current = [search.canonical(stage.by_stream().values()) for stage in stages]
     search.price([(streams,) for streams in current])
+    in_time = True
     while budget.left_s() > 0:
-        changes = search.changes(current)
+        changes, are_all = search.changes(current, budget.share(_FINDING_SHARE))
+        in_time = in_time and are_all
         search.price([change.after for change in changes])
         taken: set[int] = set()
         made = []
@@ -69,11 +79,12 @@ def refine_stages(
                 continue
             taken.update(change.places)
             made.append(change)
-        if not made:
+        if not made and are_all:
             break
         for change in sorted(made, key=lambda c: c.first, reverse=True):
             current[change.first : change.first + len(change.before)] = change.after
-    return tuple(Stage(streams, tuple(range(len(streams)))) for streams in current)
+    stages = [Stage(streams, tuple(range(len(streams)))) for streams in current]
+    return tuple(stages), in_time and budget.left_s() > 0
 
 
 @dataclass(frozen=True)
@@ -113,8 +124,19 @@ class _StageSearch:
 
     def canonical(self, streams: Iterable[Sequence[int]]) -> _Streams:
         """The streams that are not empty, each in topological order, sorted by first operator."""
-        ordered = (tuple(sorted(ops, key=self._position.__getitem__)) for ops in streams if ops)
+        ordered = (self._in_order(ops) for ops in streams if ops)
         return tuple(sorted(ordered, key=lambda ops: self._position[ops[0]]))
+
+    def _in_order(self, ops: Sequence[int]) -> _Ops:
+        """`ops` in topological order.
+
+        If `ops` is a tuple in this order, it is returned itself. So the many changes of a large
+        stage share the tuples of the streams that they leave as they are.
+        """
+        places = list(map(self._position.__getitem__, ops))
+        if isinstance(ops, tuple) and places == sorted(places):
+            return ops
+        return tuple(sorted(ops, key=self._position.__getitem__))
 
     def price(self, groups_of_stages: Sequence[tuple[_Streams, ...]]) -> None:
         """Ask, in one call, for the latencies of the stages that are not known yet."""
@@ -131,24 +153,31 @@ class _StageSearch:
     def is_gain(self, change: _Change) -> bool:
         return self.gain(change) > _LEAST_GAIN * self._us(change.before)
 
-    def changes(self, stages: Sequence[_Streams]) -> list[_Change]:
-        """The changes that may save time and are not tried yet, sorted by their estimated gain."""
+    def changes(self, stages: Sequence[_Streams], budget: Budget) -> tuple[list[_Change], bool]:
+        """The changes that may save time and are not tried yet, sorted by their estimated gain.
+
+        Also returns whether the time budget was enough to find all of them.
+        """
         found: list[tuple[float, _Change]] = []
+        in_time = True
         for i in range(len(stages)):
             for before in (tuple(stages[i : i + 1]), tuple(stages[i : i + 2])):
-                if before in self._settled:
+                in_time = in_time and budget.left_s() > 0
+                if before in self._settled or not in_time:
                     continue
                 self._settled.add(before)
                 price = self._us(before)
                 replacements = (
                     self._within(before[0]) if len(before) == 1 else self._between(*before)
                 )
-                for after in dict.fromkeys(replacements):
+                for after in _each_once(replacements):
+                    if budget.left_s() <= 0:
+                        break
                     hoped_us = price - sum(map(self._bound_us, after))
                     if hoped_us > _LEAST_GAIN * price:
                         found.append((hoped_us, _Change(i, before, after)))
         found.sort(key=lambda pair: -pair[0])
-        return [change for _, change in found]
+        return [change for _, change in found], in_time and budget.left_s() > 0
 
     def _us(self, stages: Sequence[_Streams]) -> float:
         return sum(self._known_us[streams] for streams in stages)
@@ -297,6 +326,15 @@ def _merged_order(graph: OpGraph, streams: Sequence[Sequence[int]]) -> tuple[int
     """An order of all operators that agrees with the dependencies and with each stream's order."""
     along = [(u, v) for ops in streams for u, v in pairwise(ops)]
     return OpGraph.from_edges(graph.names, [*graph.edges, *along]).topological_order()
+
+
+def _each_once(changes: Iterable[tuple[_Streams, ...]]) -> Iterator[tuple[_Streams, ...]]:
+    """Yield the distinct elements of `changes`, each as soon as it is found."""
+    seen: set[tuple[_Streams, ...]] = set()
+    for change in changes:
+        if change not in seen:
+            seen.add(change)
+            yield change
 
 
 def _replaced(streams: _Streams, index: int, ops: _Ops) -> _Streams:

@@ -46,9 +46,10 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "frontend": (
         "as_images", "assigned_boxes", "bfloat16", "bfloat16_programs", "class_tables", "classical",
         "cumulative_sum", "equal_bools", "fitting_inputs", "frontend", "functions", "gather_nd",
-        "grouped_attention", "indices", "microsoft", "microsoft_attention", "microsoft_small",
-        "old_operators", "rare_models", "sequences", "spectra", "strings", "support_vectors",
-        "trees",
+        "grouped_attention", "indices", "linear_attention", "microsoft", "microsoft_attention",
+        "microsoft_small",
+        "old_operators", "rare_models", "sequences", "small_floats", "spectra", "strings",
+        "support_vectors", "trees", "unique",
     ),
     "kernels": (
         "bfloat16_schedule", "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin",

@@ -187,7 +187,7 @@ def test_shape_computed_as_the_model_runs_is_refused() -> None:
 
 
 def test_size_that_depends_on_numbers_is_refused() -> None:
-    model = _model("agraph (float[4, 6] x) => (float[n] y) { y = Unique(x) }")
+    model = _model("agraph (float[4, 6] x) => (float[n, 6] y) { y = Unique<axis = 0>(x) }")
     with pytest.raises(UnsupportedModelError, match=r"`unique_0` .* depends on the numbers"):
         load_model(model)
 

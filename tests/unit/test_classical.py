@@ -133,3 +133,24 @@ def test_encoders_of_strings_do_not_read_numbers() -> None:
     named = {"keys_tensor": words, "values_int64s": [1]}
     with pytest.raises(UnsupportedModelError, match=r"LabelEncoder.*compares strings with numbers"):
         load_model(model_of([("LabelEncoder", named)], X, version=4))
+
+
+def test_a_scaler_of_large_numbers() -> None:
+    """The difference of two times in seconds has no correct digit in float32."""
+    scaler = {"offset": [1.7e9], "scale": [0.5]}
+    check([("Scaler", scaler)], np.array([[1.7e9 + 1, 1.7e9 - 2.5]]))
+
+
+@pytest.mark.parametrize("kind", ["int64", "float32", "float64"])
+def test_encoders_with_many_keys(kind: str) -> None:
+    """Numbers are looked up among many keys by bisection."""
+    keys = np.random.default_rng(0).permutation(300)[:200].astype(kind)
+    named = {
+        "keys_tensor": numpy_helper.from_array(np.append(keys, keys[:9])),
+        "values_tensor": numpy_helper.from_array(np.arange(209)),
+        "default_tensor": numpy_helper.from_array(np.array([-5])),
+    }
+    x = np.arange(-3, 303).astype(kind).reshape(17, 18)
+    if kind != "int64":
+        x[0, :4] = [0.5, np.nan, np.inf, -np.inf]
+    check([("LabelEncoder", named)], x, version=4)

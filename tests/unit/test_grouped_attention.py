@@ -201,3 +201,22 @@ def test_an_output_of_scores_is_refused() -> None:
     model.graph.node[0].output.append("scores")
     with pytest.raises(UnsupportedModelError, match=r"the_node.*output of its scores"):
         load_model(model)
+
+
+def test_queries_that_attend_to_all_keys() -> None:
+    check(*((run, {"causal": 0}) for run in RUNS))
+    check(*((replace(STEP, ends=ends), {"causal": 0}) for ends in ((5, 3), (0, 1))))
+
+
+def test_a_past_as_long_as_a_window_is_refused() -> None:
+    model, _ = STEP.built(sliding_window_cache=1, local_window_size=5)
+    with pytest.raises(UnsupportedModelError, match=r"the_node.*as long as a window"):
+        load_model(model)
+
+
+def test_normalised_queries_are_refused() -> None:
+    model, _ = Case().built()
+    model.graph.node[0].input.extend(["", "", "cos", "cos"])
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(16, np.float32), "cos"))
+    with pytest.raises(UnsupportedModelError, match=r"the_node.*normalised queries"):
+        load_model(model)

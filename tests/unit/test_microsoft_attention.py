@@ -114,6 +114,22 @@ def test_attention_to_keys_of_separate_heads() -> None:
     check(one("MultiHeadAttention", ["q", "k", "v", "b"], feed, weights, num_heads=2), feed)
 
 
+@pytest.mark.parametrize("weights", [{}, {"b": numbers(24)}], ids=len)
+@pytest.mark.parametrize("number", [2, 3])
+def test_packed_queries_and_keys(number: int, weights: Arrays) -> None:
+    """onnxruntime packs them for GPUs only, so it gets them unpacked here."""
+    feed = {"q": X, "k": numbers(2, 4, 8), "v": numbers(2, 4, 8) + 1}
+    last = [*weights]
+    model = one("MultiHeadAttention", [*"qkv", *last], feed, weights, num_heads=2)
+    (wanted,) = theirs(model, feed)
+    by_heads = [array.reshape(2, 4, 2, 4) for array in feed.values()]
+    packed = {"qkv"[-number]: np.stack(by_heads[-number:], 3)}
+    packed = packed if number == 3 else {"q": X, **packed}
+    names = (["q", "", ""] if number == 3 else ["q", "k", ""]) + last
+    (ours,) = computed(one("MultiHeadAttention", names, packed, weights, num_heads=2), packed)
+    np.testing.assert_allclose(ours, wanted, 1e-4, 1e-4)
+
+
 @pytest.mark.parametrize("unidirectional", [0, 1])
 def test_attention_of_queries_with_a_past(unidirectional: int) -> None:
     past = {"pk": numbers(2, 2, 3, 4), "pv": numbers(2, 2, 3, 4) + 1}
@@ -167,8 +183,8 @@ def test_what_is_refused() -> None:
 
     causal = {"num_heads": 2, "unidirectional": 1}
     refused("keys after the last query", one("MultiHeadAttention", [*"qkv"], KEYS, **causal))
-    packed = {"q": numbers(2, 4, 2, 3, 4)}
-    refused("packed keys", one("MultiHeadAttention", ["q"], packed, num_heads=2))
+    alone = {"q": X, "k": numbers(2, 5, 8)}
+    refused("keys without values", one("MultiHeadAttention", ["q", "k"], alone, num_heads=2))
     masked = {"x": X, "m": whole([1], [1])}
     refused(
         r"mask of shape \(2, 1\)",

@@ -189,3 +189,93 @@ def test_attention_of_bytes() -> None:
     rest = [weights, bias, STEP, columns, None, ZERO, np.zeros(24, np.int8)]
     nodes.add("QAttention", [bytes_of(2, 4, 8)], rest, num_heads=2)
     nodes.check()
+
+
+def test_weights_in_another_order() -> None:
+    nodes = Nodes()
+    order = RNG.permutation(np.repeat(np.arange(3), 32)).astype(np.int32)
+    steps, sizes = np.abs(numbers(15)) / 50, {"K": 96, "N": 5, "block_size": 32}
+    for points in (None, numbers(15)):
+        weights = [bytes_of(5, 3, 16), steps, points, order]
+        nodes.add("MatMulNBits", [numbers(3, 96)], weights, **sizes)
+    nodes.check()
+
+
+def test_weights_in_the_order_of_a_gpu_are_refused() -> None:
+    nodes = Nodes()
+    weights = [bytes_of(16, 4, 16), numbers(64)]
+    nodes.add("MatMulNBits", [numbers(3, 128)], weights, K=128, N=16, block_size=32,
+              weight_prepacked=1)  # fmt: skip
+    with pytest.raises(UnsupportedModelError, match="weight_prepacked"):
+        load_model(nodes.model())
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_weights_of_four_bit_floats(kind: int) -> None:
+    nodes = Nodes()
+    for block in (16, 64):
+        weights = [bytes_of(48 * 11 // 2), np.abs(numbers(-(-48 * 11 // block)))]
+        sizes = {"K": 48, "N": 11, "block_size": block, "quant_type": kind}
+        nodes.add("MatMulBnb4", [numbers(2, 3, 48)], weights, **sizes)
+    nodes.check()
+
+
+@pytest.mark.parametrize("has_segments", [False, True])
+def test_embeddings_of_bytes(has_segments: bool) -> None:
+    nodes = Nodes()
+    tables = [bytes_of(20, 8), bytes_of(10, 8), bytes_of(2, 8), bytes_of(8), bytes_of(8)]
+    steps, points = [STEP] * 5, [ZERO] * 5
+    if not has_segments:
+        tables[2] = steps[2] = points[2] = None
+    words = RNG.integers(0, 20, (2, 4), np.int32)
+    segments = RNG.integers(0, 2, (2, 4), np.int32) if has_segments else None
+    constants = [*tables, None, *steps, *points]
+    nodes.add("QEmbedLayerNormalization", [words, segments], constants)
+    nodes.graph.node[0].output.append("counts")
+    nodes.graph.output.append(onnx.ValueInfoProto(name="counts"))
+    nodes.check()
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_convolutions_of_bytes(layout: int) -> None:
+    nodes = Nodes()
+    for group, pads in ((1, [1, 0, 0, 1]), (3, [0, 0, 0, 0])):
+        image = bytes_of(1, *((6, 7, 3) if layout else (3, 6, 7)))
+        weights = [bytes_of(6, 3 // group, 3, 3, dtype="int8"), np.full(6, STEP), np.zeros(6, "i1")]
+        constants = [STEP, ZERO, *weights, np.float32(2), ZERO, RNG.integers(-900, 900, 6, "i4")]
+        nodes.add("QLinearConv", [image], constants, group=group, pads=pads, strides=[2, 1],
+                  channels_last=layout)  # fmt: skip
+    nodes.check(units=1)
+
+
+@pytest.mark.parametrize(("direction", "number"), [("forward", 1), ("bidirectional", 2)])
+@pytest.mark.parametrize("of_gates", [False, True])
+def test_lstm_of_bytes(direction: str, number: int, of_gates: bool) -> None:
+    """onnxruntime rounds the inputs and the states to bytes, which is less exact."""
+    hidden, inputs = 8, 6
+    x, bias = numbers(5, 2, inputs), numbers(number, 8 * hidden)
+    of_scale = (number, 4 * hidden) if of_gates else (number,)
+    weights = [bytes_of(number, size, 4 * hidden, dtype="int8") for size in (inputs, hidden)]
+    steps = [RNG.uniform(0.002, 0.004, of_scale).astype(np.float32) for _ in weights]
+    zeros = [np.zeros(of_scale, np.int8) for _ in weights]
+    nodes = Nodes()
+    given = [*weights, bias, None, None, None, None, steps[0], zeros[0], steps[1], zeros[1]]
+    nodes.add("DynamicQuantizeLSTM", [x], given, hidden_size=hidden, direction=direction)
+    nodes.graph.node[0].output.extend(["h", "c"])
+    nodes.graph.output.extend(onnx.ValueInfoProto(name=name) for name in "hc")
+    model = nodes.model()
+    results = computed(model, nodes.feed), theirs(model, nodes.feed)
+    for ours, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, wanted, 0.02, 0.02)
+    # The same layer with weights of floats.
+    wide = [
+        (w * step.reshape(number, 1, -1)).transpose(0, 2, 1).astype(np.float32)
+        for w, step in zip(weights, steps, strict=True)
+    ]
+    floats = Nodes()
+    floats.add("LSTM", [x], [*wide, bias], hidden_size=hidden, direction=direction)
+    floats.graph.node[0].domain = ""
+    floats.graph.node[0].output.extend(["h", "c"])
+    floats.graph.output.extend(onnx.ValueInfoProto(name=name) for name in "hc")
+    for ours, wanted in zip(results[0], theirs(floats.model(), floats.feed), strict=True):
+        np.testing.assert_allclose(ours, wanted, 1e-4, 1e-5)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from tests.masked_nets import theirs
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tests.one_node import computed, one_node
 
@@ -43,3 +46,23 @@ def test_the_nearest_elements_as_tensorflow_counts_them(rounding: str) -> None:
         model, feeds = one_node("Resize", inputs, (1, 2), opset=11, mode="nearest", **mode)
         (wanted,) = run_onnxruntime(model, feeds, rewrites=False).values()
         np.testing.assert_array_equal(computed(model, feeds)[0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("Affine", {"alpha": 0.5, "beta": 2.0}),
+        ("Crop", {"border": [1, 2, 0, 1]}),
+        ("Crop", {"border": [1, 2, 0, 0], "scale": [2, 1]}),
+        ("ImageScaler", {"scale": 0.5, "bias": [1.0, -2.0]}),
+        ("MeanVarianceNormalization", {"across_channels": 1, "normalize_variance": 0}),
+        ("MeanVarianceNormalization", {"across_channels": 0, "normalize_variance": 0}),
+        ("ParametricSoftplus", {"alpha": 0.5, "beta": 2.0}),
+        ("ScaledTanh", {"alpha": 0.5, "beta": 2.0}),
+    ],
+)
+@pytest.mark.parametrize("opset", [6, 8])
+def test_operators_that_onnx_has_removed(op: str, attributes: dict[str, Any], opset: int) -> None:
+    model, feeds = one_node(op, [X], opset=opset, **attributes)
+    (wanted,) = theirs(model, feeds)
+    np.testing.assert_allclose(computed(model, feeds)[0], wanted, rtol=1e-5, atol=1e-6)

@@ -127,7 +127,7 @@ def test_labels_of_several_dimensions_and_of_one_element() -> None:
     [
         (helper.make_node("StringConcat", ["label", "label"], ["y"]), r"`y` \(`StringConcat`\)"),
         (helper.make_node("Cast", ["label"], ["y"], to=FLOAT), r"`y` \(`Cast`\)"),
-        (helper.make_node("Cast", ["scores"], ["y"], to=STRING), "turns numbers into strings"),
+        (helper.make_node("Cast", ["scores"], ["y"], to=STRING), "that are not integers into"),
         (
             ml("LabelEncoder", ["label"], ["y"], keys_int64s=[1], values_int64s=[2]),
             "compares strings with numbers",
@@ -276,3 +276,22 @@ def test_the_number_of_a_label_is_the_index_of_its_class() -> None:
     found = json.loads(str(main.attrs["tvm_interop.string_outputs"]))
     assert found[0] == {"output": 0, "strings": LABELS[:3]}
     assert found[1] == {"output": 2, "strings": [*LABELS[:3], "other", "_Unused"]}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_integers_that_are_turned_into_strings(dtype: str) -> None:
+    """As scikit-learn's exporter encodes columns of integers beside columns of strings."""
+    cast = helper.make_node("Cast", ["x"], ["text"], to=STRING)
+    encoder = ml("OneHotEncoder", ["text"], ["y"], cats_strings=["2", "05", "-7", "a", "5"])
+    x = np.array([[2, 5], [-7, 1]], dtype)
+    check(graph([cast, encoder], x, {"y": FLOAT}), x)
+    encoder = ml("LabelEncoder", ["text"], ["y"], keys_strings=["5", "b"], values_int64s=[3, 4])
+    check(graph([cast, encoder], x, {"y": INT64}), x)
+
+
+def test_floats_that_are_turned_into_strings_are_refused() -> None:
+    cast = helper.make_node("Cast", ["x"], ["text"], to=STRING)
+    encoder = ml("OneHotEncoder", ["text"], ["y"], cats_strings=["2", "5"])
+    x = np.array([[2, 5]], np.float32)
+    with pytest.raises(UnsupportedModelError, match="numbers that are not integers into strings"):
+        load_model(graph([cast, encoder], x, {"y": FLOAT}))

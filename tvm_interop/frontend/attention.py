@@ -67,15 +67,15 @@ def import_multi_head_attention(
     The inputs are: the query (batch, length, channels); the key and the value, both with the axes
     of the query or both (batch, heads, length, size); one bias for query, key and value; the mask;
     the bias of the scores; the keys and the values of earlier runs (batch, heads, length, size).
-    The bias is not added to a key or value with four axes. The results are the output, and the keys
-    and values of all runs up to this one.
+    The bias is not added to a key or value with four axes. Queries, keys and values may also be
+    packed (see `_unpacked`). The results are the output, and the keys and values of all runs up to
+    this one.
     """
     query, key, value, bias, mask, on_scores, *past = padded(inputs, 10)
     refuse_if(past[2] is not None or past[3] is not None, "past keys and values in a shared buffer")
     refuse_if(number_of_results(attrs) > 3, "an output of its scores")
     heads = int(attrs["num_heads"])
-    refuse_if(key is None or value is None or len(shape_of(query)) == 5, "packed keys and values")
-    tensors = [query, key, value]
+    tensors = _unpacked(bb, query, key, value)
     if bias is not None:
         sizes = [shape_of(x)[-1] * (heads if len(shape_of(x)) == 4 else 1) for x in tensors]
         tensors = [
@@ -94,6 +94,24 @@ def import_multi_head_attention(
     result = _attended(bb, (query, key, value), (mask, on_scores), before, attrs)
     number = number_of_results(attrs)
     return result if number == 1 else relax.Tuple([result, key, value][:number])
+
+
+def _unpacked(bb: relax.BlockBuilder, query: Any, key: Any, value: Any) -> list[Any]:
+    """Return queries, keys and values, each with axes of its own.
+
+    The node may have all three in the first input (batch, length, heads, 3, size), or keys and
+    values in the second input (batch, length, heads, 2, size).
+    """
+    if key is not None and value is not None:
+        return [query, key, value]
+    packed, number = (query, 3) if key is None else (key, 2)
+    shape = shape_of(packed)
+    refuse_if(value is not None or len(shape) != 5 or shape[3] != number, "keys without values")
+    parts = [
+        bb.emit(relax.op.reshape(part, (*shape[:2], -1)))
+        for part in parts_of(bb, packed, 3, [1] * number)
+    ]
+    return parts if key is None else [query, *parts]
 
 
 def import_rotary_embedding(
@@ -118,14 +136,63 @@ def import_rotary_embedding(
     if len(shape) == 3:
         size = shape[2] // int(attrs.get("num_heads", 0) or shape[2] // width)
         x = bb.emit(relax.op.reshape(x, (shape[0], length, -1, size)))
-    rows = shape_of(positions)[0]
+    angles = [
+        bb.emit(relax.op.take(table, positions, 0, mode="clip")) for table in (cosines, sines)
+    ]
+    return _turned(bb, x, angles, shape, attrs)
+
+
+def _turned(
+    bb: relax.BlockBuilder,
+    x: Any,
+    angles: Sequence[Any],
+    shape: tuple[int, ...],
+    attrs: Mapping[str, Any],
+) -> Any:
+    """Rotate pairs of channels, and return the result in the shape `shape`.
+
+    Parameters
+    ----------
+    x: four axes, of which the last has the channels.
+    angles: cosines and sines (rows, length, pairs).
+    shape: the shape of the node's input. Its heads are the second axis if it has four axes.
+    """
+    rows, length, half = shape_of(angles[0])
     around = (rows, length, 1, half) if len(shape) == 3 else (rows, 1, length, half)
-    cosine, sine = (
-        bb.emit(relax.op.reshape(bb.emit(relax.op.take(table, positions, 0, mode="clip")), around))
-        for table in (cosines, sines)
-    )
+    cosine, sine = (bb.emit(relax.op.reshape(each, around)) for each in angles)
     turned = rotated(bb, x, (cosine, sine), bool(attrs.get("interleaved", 0)))
     return relax.op.reshape(turned, shape)
+
+
+def import_rotary_embedding_of_images(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Rotate pairs of channels by angles that depend on a time, a row and a column.
+
+    The inputs are those of `import_rotary_embedding`, with positions of shape (3, batch, length).
+    """
+    x, positions, cosines, sines = inputs[:4]
+    refuse_if(float(attrs.get("scale", 1.0)) != 1, "a scale")
+    refuse_if(bool(attrs.get("is_packed_batching", 0)), "sequences packed into one")
+    shape, half = shape_of(x), shape_of(cosines)[1]
+    _, rows, columns = sections = [int(size) for size in attrs["mrope_section"]]
+    # The position by which each pair of channels is rotated: its time, its row or its column.
+    sources = np.repeat(np.arange(3), sections)
+    if attrs.get("mrope_layout", 0):
+        sources = np.zeros(half, int)
+        sources[1 : 3 * rows : 3], sources[2 : 3 * columns : 3] = 1, 2
+    if len(shape) == 3:
+        size = shape[2] // int(attrs.get("num_heads", 0) or shape[2] // (2 * half))
+        x = bb.emit(relax.op.reshape(x, (*shape[:2], -1, size)))
+    angles = []
+    for table in (cosines, sines):
+        each = bb.emit(relax.op.take(table, positions, 0, mode="clip"))
+        first, *others = (bb.emit(relax.op.squeeze(p, [0])) for p in parts_of(bb, each, 0, [1] * 3))
+        for number, other in enumerate(others, 1):
+            is_other = relax.const(sources == number, "bool")
+            first = bb.emit(relax.op.where(is_other, other, first))
+        angles.append(first)
+    return _turned(bb, x, angles, shape, attrs)
 
 
 def rotated(bb: relax.BlockBuilder, x: Any, angles: tuple[Any, Any], is_interleaved: bool) -> Any:
@@ -306,6 +373,7 @@ def refuse_if(is_so: bool, what: str) -> None:
 ATTENTION = {
     "Attention": import_attention,
     "EmbedLayerNormalization": import_embeddings,
+    "MRotaryEmbedding": import_rotary_embedding_of_images,
     "MultiHeadAttention": import_multi_head_attention,
     "RotaryEmbedding": import_rotary_embedding,
 }

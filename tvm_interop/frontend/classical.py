@@ -28,6 +28,7 @@ from .class_scores import (
     transformed,
 )
 from .constants import constant_array, number_like, text_of
+from .lookup import looked_up
 from .microsoft import full_name
 from .support_vectors import import_svm_classifier, import_svm_regressor
 from .trees import import_classifier, import_ensemble, import_regressor
@@ -44,9 +45,15 @@ def is_classical(node: onnx.NodeProto) -> bool:
 
 
 def _scaler(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    offset, scale = (np.asarray(attrs[name], np.float32) for name in ("offset", "scale"))
-    moved = bb.emit(relax.op.subtract(floats(bb, inputs[0]), relax.const(offset)))
-    return relax.op.multiply(moved, relax.const(scale))
+    # onnxruntime subtracts in float64 if the input is float64, such as a time in seconds.
+    x = inputs[0] if str(inputs[0].ty.dtype) == "float64" else floats(bb, inputs[0])
+    dtype = str(x.ty.dtype)
+    offset, scale = (
+        relax.const(np.asarray(attrs[name], np.float32).astype(dtype), dtype)
+        for name in ("offset", "scale")
+    )
+    moved = bb.emit(relax.op.subtract(x, offset))
+    return floats(bb, bb.emit(relax.op.multiply(moved, scale)))
 
 
 def _normalizer(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -91,6 +98,10 @@ def _imputer(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     return relax.op.where(is_missing, relax.const(values, dtype), x)
 
 
+_MOST_COMPARED = 64
+"""The largest number of keys with which each number is compared. A number is looked up among more
+keys by bisection.
+"""
 _KINDS = {"int64s": "int64", "floats": "float32"}
 """The names of the list attributes of a `LabelEncoder` end with the type of the elements, as in
 `keys_int64s`. This maps these ends to dtypes.
@@ -114,6 +125,8 @@ def _encoder(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
         name = "default_float" if "float" in dtype else "default_int64"
         default = attrs.get(name, -0.0 if "float" in dtype else -1)
     shape = known_shape(x)
+    if len(keys) > _MOST_COMPARED and not (keys != keys).any():
+        return looked_up(bb, x, keys, values, default)
     listed = relax.const(keys, str(keys.dtype))
     wide = bb.emit(relax.op.expand_dims(x, len(shape)))
     is_key = bb.emit(relax.op.equal(wide, listed))

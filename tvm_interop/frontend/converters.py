@@ -48,6 +48,7 @@ from .sequences import (
     import_sequence_insert,
     import_split_to_sequence,
 )
+from .small_floats import SMALL_FLOATS, as_small_float
 from .spectra import import_dft, import_mel_weights, import_stft
 from .top_k import import_top_k
 from .transposed import import_transposed_convolution
@@ -140,6 +141,9 @@ def _cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
     x = inputs[0]
     if int(attrs["to"]) == onnx.TensorProto.BFLOAT16:
         return rounded(bb, x)
+    if int(attrs["to"]) in SMALL_FLOATS:
+        small = SMALL_FLOATS[int(attrs["to"])]
+        return as_small_float(bb, x, small, bool(attrs.get("saturate", 1)))
     if int(attrs["to"]) == onnx.TensorProto.FLOAT and is_rounded(bb, x):
         return x
     is_computed = isinstance(x, relax.Var) and isinstance(x.ty, relax.TensorType)

@@ -1,4 +1,4 @@
-"""The nodes whose results are always counted tensors: `Compress` and `NonMaxSuppression`.
+"""The nodes whose results are always counted tensors: `Compress`, `NonMaxSuppression`, `Unique`.
 
 For a `NonZero`, `counted_parts` decides whether the result is a counted tensor.
 """
@@ -14,6 +14,7 @@ from tvm import relax
 from .constants import constant_array
 from .counted import CountedTensors, Node, shape_of
 from .non_max_suppression import suppressed
+from .unique import unique
 
 
 def _non_max_suppression(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
@@ -74,4 +75,8 @@ def _compress(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> An
     return tensors.standing(bb, taken, axis, count, node.name)
 
 
-MAKERS = {"Compress": _compress, "NonMaxSuppression": _non_max_suppression}
+MAKERS = {
+    "Compress": _compress,
+    "NonMaxSuppression": _non_max_suppression,
+    "Unique": unique,
+}

@@ -35,7 +35,9 @@ def import_grouped_attention(
     query, key, value, old_key, old_value, last, total, cosines, sines, places, on_scores, sinks = (
         padded(inputs, 12)
     )
-    refuse_if(any(each is not None for each in inputs[12:]), "a quantised past")
+    refuse_if(any(each is not None for each in inputs[12:14]), "a quantised past")
+    refuse_if(any(each is not None for each in inputs[14:]), "normalised queries and keys")
+    refuse_if(bool(attrs.get("sliding_window_cache", 0)), "a past that is as long as a window")
     refuse_if(number_of_results(attrs) > 3, "an output of its scores")
     refuse_if((key is None) != (value is None), "keys without values")
     longest = constant_array(total)
@@ -71,7 +73,10 @@ def import_grouped_attention(
     if on_scores is not None:
         on_scores = _filled_up(bb, on_scores, room)
         scores = bb.emit(relax.op.add(scores, on_scores))
-    counts = _seen(bb, begins, length, room, int(attrs.get("local_window_size", -1)))
+    if attrs.get("causal", 1):
+        counts = _seen(bb, begins, length, room, int(attrs.get("local_window_size", -1)))
+    else:
+        counts = _filled(bb, last, room)
     lowest = relax.const(float(np.finfo(str(scores.ty.dtype)).min), str(scores.ty.dtype))
     scores = bb.emit(relax.op.where(counts, scores, lowest))
     if sinks is None and int(attrs.get("smooth_softmax", 0)) == 1:
@@ -187,6 +192,16 @@ def _seen(bb: relax.BlockBuilder, begins: Any, length: int, room: int, window: i
         return counts
     first = bb.emit(relax.op.subtract(own, number_like(own, window - 1)))
     return bb.emit(relax.op.logical_and(counts, bb.emit(relax.op.greater_equal(places, first))))
+
+
+def _filled(bb: relax.BlockBuilder, last: Any, room: int) -> Any:
+    """Whether each key lies within its row, as (batch, 1, 1, keys).
+
+    Without a causal mask, each query attends to all keys of its row.
+    """
+    places = relax.const(np.arange(room, dtype=np.int32).reshape(1, 1, 1, room), "int32")
+    ends = bb.emit(relax.op.reshape(last, (-1, 1, 1, 1)))
+    return bb.emit(relax.op.less_equal(places, ends))
 
 
 def _weights(bb: relax.BlockBuilder, scores: Any, sinks: Any) -> Any:

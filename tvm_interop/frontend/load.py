@@ -36,6 +36,7 @@ from .shapes import (
 from .size_conditions import attached, check_results, check_sizes, ranges_in_words
 from .strings import with_strings
 from .torch_program import as_onnx, is_torch_module
+from .trial_operators import ON_TRIAL
 from .usual_form import with_dense_weights, with_usual_domain
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
@@ -178,7 +179,7 @@ class OnnxModel:
         model = with_dense_weights(without_functions(with_usual_domain(model)))
         model, self._bfloat16 = without_bfloat16(model, origin)
         model, self._strings = with_tables(with_wider_weights(model), origin)
-        model = rewritten(with_domain(model), {**RULES, **FUSED})
+        model = rewritten(with_domain(model), {**RULES, **FUSED, **ON_TRIAL})
         # Infer the types of outputs before `expand_functions`, which may replace operators that
         # type inference needs.
         model = with_output_types(model)

@@ -12,16 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx
 from tvm import relax
 
 from ..errors import UnsupportedModelError
 from .attention import ATTENTION
-from .constants import constant_array, number_like
+from .constants import number_like
 from .expand import nodes_of
+from .few_bits import import_matmul_of_few_bits, import_matmul_of_four_bit_floats
 from .grouped_attention import import_grouped_attention
-from .microsoft_small import AS_ONNX_HAS_THEM, SMALL, unpacked
+from .linear_attention import LINEAR_ATTENTION
+from .microsoft_small import AS_ONNX_HAS_THEM, SMALL
 from .normalisations import axes_of
 
 DOMAIN = "com.microsoft"
@@ -164,51 +165,19 @@ def _with_sum(bb: relax.BlockBuilder, norm: Any, total: Any, attrs: Mapping[str,
     return relax.Tuple([bb.emit(norm), total, total, total][:number])
 
 
-def _matmul_of_few_bits(
-    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
-) -> Any:
-    """Multiply by a constant matrix whose columns are quantised in blocks.
-
-    The matrix is stored as (columns, rows), so the blocks lie along its last axis.
-    """
-    x, packed, scales, zeros, places, bias = (*inputs, *[None] * 3)[:6]
-    rows, columns, block = (int(attrs[name]) for name in ("K", "N", "block_size"))
-    bits, dtype = int(attrs.get("bits", 4)), str(x.ty.dtype)
-    bytes_, steps, points = (
-        None if v is None else constant_array(v) for v in (packed, scales, zeros)
-    )
-    if bytes_ is None or steps is None or (zeros is not None and points is None):
-        raise UnsupportedModelError(
-            "its weights, scales and zero points must be constants: export them as initializers"
-        )
-    if bits not in (2, 4, 8) or places is not None:
-        raise UnsupportedModelError(
-            f"it has weights of {bits} bits{'' if places is None else ' in another order'}: "
-            "quantise the model in 2, 4 or 8 bits without `g_idx`"
-        )
-    blocks = -(-rows // block)
-    numbers = unpacked(bytes_.reshape(columns, -1), bits).reshape(columns, blocks, block)
-    if points is None:
-        shift: Any = 1 << (bits - 1)
-    else:
-        if points.dtype == np.uint8:
-            points = unpacked(points.reshape(columns, -1), bits)
-        shift = points.reshape(columns, -1)[:, :blocks, None].astype(np.float32)
-    wide = (numbers.astype(np.float32) - shift) * steps.reshape(columns, blocks, 1)
-    weights = wide.reshape(columns, -1)[:, :rows].T.astype(dtype)
-    product = bb.emit(relax.op.matmul(x, relax.const(np.ascontiguousarray(weights), dtype)))
-    return product if bias is None else relax.op.add(product, bias)
-
-
 MICROSOFT = {
-    **{f"{DOMAIN}.{name}": converter for name, converter in {**ATTENTION, **SMALL}.items()},
+    **{
+        f"{DOMAIN}.{name}": converter
+        for name, converter in {**ATTENTION, **LINEAR_ATTENTION, **SMALL}.items()
+    },
     f"{DOMAIN}.BiasGelu": _gelu,
     f"{DOMAIN}.FastGelu": _fast_gelu,
     f"{DOMAIN}.FusedMatMul": _fused_matmul,
     f"{DOMAIN}.Gelu": _gelu,
     f"{DOMAIN}.GroupQueryAttention": import_grouped_attention,
     f"{DOMAIN}.LayerNormalization": _layer_norm,
-    f"{DOMAIN}.MatMulNBits": _matmul_of_few_bits,
+    f"{DOMAIN}.MatMulBnb4": import_matmul_of_four_bit_floats,
+    f"{DOMAIN}.MatMulNBits": import_matmul_of_few_bits,
     f"{DOMAIN}.QuickGelu": _quick_gelu,
     f"{DOMAIN}.SimplifiedLayerNormalization": _rms_norm,
     f"{DOMAIN}.SkipLayerNormalization": _skip_layer_norm,

@@ -146,9 +146,14 @@ def _mean_variance(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
     # from the mean of the squares. For numbers far from 0, the two are nearly equal, so the
     # difference has few correct digits.
     x = inputs[0]
-    dtype, axes = str(x.ty.dtype), [int(axis) for axis in attrs.get("axes", (0, 2, 3))]
+    # In opset 1, before ONNX defined the operator, attributes said whether to include the channels,
+    # and whether to divide by the deviation.
+    usual = (0, 1, 2, 3) if attrs.get("across_channels", 0) else (0, 2, 3)
+    dtype, axes = str(x.ty.dtype), [int(axis) for axis in attrs.get("axes", usual)]
     wide = _widened(bb, x)
     _, centred, variance = _moments(bb, wide, axes)
+    if not attrs.get("normalize_variance", 1):
+        return relax.op.astype(centred, dtype)
     deviation = bb.emit(relax.op.sqrt(variance))
     limited = bb.emit(relax.op.add(deviation, number_like(wide, 1e-9)))
     return relax.op.astype(bb.emit(relax.op.divide(centred, limited)), dtype)

@@ -139,6 +139,11 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
                 f"{origin} uses operators of classical machine learning that are not compiled: "
                 f"{found}. Compute them before or after the model, which then runs on numbers"
             )
+        if any(kind.startswith("com.microsoft.nchwc.") for kind in missing):
+            raise UnsupportedModelError(
+                f"{origin} was optimised by onnxruntime for one kind of CPU: {found}. Give the "
+                "model from before, or save it with the optimisation level ORT_ENABLE_EXTENDED"
+            )
         if all(kind in RANDOM for kind in missing):
             raise UnsupportedModelError(
                 f"{origin} draws numbers at random: {found}. A compiled model gives the same "

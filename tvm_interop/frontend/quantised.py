@@ -27,6 +27,22 @@ def _qlinear_conv(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> Non
     w.rounded(w.op("Conv", inputs, **attrs), y_step, y_zero, node.output[0])
 
 
+def _conv_of_last_channels(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    """Rewrite onnxruntime's `QLinearConv`. With the attribute `channels_last`, the last axis of the
+    image holds the channels. The weights have the axes of ONNX's operator.
+    """
+    if not attrs.pop("channels_last", 0):
+        _qlinear_conv(w, node, attrs)
+        return
+    rank = len(w.shapes[node.input[3]]) if node.input[3] in w.shapes else 4
+    changed = onnx.NodeProto()
+    changed.CopyFrom(node)
+    changed.input[0] = w.op("Transpose", [node.input[0]], perm=[0, rank - 1, *range(1, rank - 1)])
+    changed.output[0] = f"{node.output[0]}/channels_first"
+    _qlinear_conv(w, changed, attrs)
+    w.op("Transpose", [changed.output[0]], node.output[0], perm=[0, *range(2, rank), 1])
+
+
 def _qlinear_matmul(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     a, a_step, a_zero, b, b_step, b_zero, y_step, y_zero = node.input
     inputs = [w.floats(a, a_step, a_zero), w.floats(b, b_step, b_zero, axis=1)]
@@ -128,6 +144,49 @@ def _attention(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     )
 
 
+def _embeddings(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    """Rewrite `QEmbedLayerNormalization` as onnxruntime's `EmbedLayerNormalization` of floats."""
+    tables = [
+        w.floats(node.input[i], node.input[i + 6], input_of(node, i + 11)) if node.input[i] else ""
+        for i in range(2, 7)
+    ]
+    inputs = [*node.input[:2], *tables, input_of(node, 7)]
+    w.nodes.append(
+        helper.make_node(
+            "EmbedLayerNormalization",
+            inputs if inputs[-1] else inputs[:-1],
+            node.output,
+            node.name or node.output[0],
+            domain=MICROSOFT,
+            **attrs,
+        )
+    )
+
+
+def _lstm(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    """Rewrite a `DynamicQuantizeLSTM` as an LSTM of floats.
+
+    The weights become floats. They have the shape (directions, inputs, gates), and one scale for
+    each direction or for each gate. The inputs and the states are not quantised here, which makes
+    the results more exact than in onnxruntime.
+    """
+    factors = []
+    for i, (at_scale, at_zero) in ((1, (8, 9)), (2, (10, 11))):
+        shape = w.shapes.get(node.input[at_scale], (1,))
+        wide = w.constant(np.array([shape[0], 1, -1 if len(shape) > 1 else 1]))
+        parts = [w.op("Cast", [node.input[i]], to=TensorProto.FLOAT)]
+        for name in (node.input[at_zero], node.input[at_scale]):
+            number = w.op("Cast", [name], to=TensorProto.FLOAT)
+            parts.append(w.op("Reshape", [number, wide]))
+        steps = w.op("Mul", [w.op("Sub", parts[:2]), parts[2]])
+        factors.append(w.op("Transpose", [steps], perm=[0, 2, 1]))
+    inputs = [node.input[0], *factors, *node.input[3:8]]
+    while not inputs[-1]:
+        inputs.pop()
+    name = node.name or node.output[0]
+    w.nodes.append(helper.make_node("LSTM", inputs, node.output, name, **attrs))
+
+
 def _products_of_zero(w: Writer, node: onnx.NodeProto) -> str | None:
     """Add the operators for the correction of a matrix product by a dynamic zero point.
 
@@ -199,9 +258,11 @@ RULES: Rules = {
     ("", "ConvInteger"): _integer("Conv", 0),
     ("", "MatMulInteger"): _integer("MatMul", 1),
     (MICROSOFT, "DequantizeLinear"): as_onnx_has_it,
+    (MICROSOFT, "DynamicQuantizeLSTM"): _lstm,
     (MICROSOFT, "DynamicQuantizeMatMul"): _dynamic_matmul,
     (MICROSOFT, "MatMulIntegerToFloat"): _matmul_to_float,
     (MICROSOFT, "QAttention"): _attention,
+    (MICROSOFT, "QEmbedLayerNormalization"): _embeddings,
     (MICROSOFT, "QGemm"): _q_gemm,
     (MICROSOFT, "QuantizeLinear"): as_onnx_has_it,
     (MICROSOFT, "QLinearAdd"): _binary("Add"),
@@ -210,6 +271,7 @@ RULES: Rules = {
     (MICROSOFT, "QLinearLeakyRelu"): _unary("LeakyRelu"),
     (MICROSOFT, "QLinearSoftmax"): _softmax,
     (MICROSOFT, "QLinearConcat"): _concat,
+    (MICROSOFT, "QLinearConv"): _conv_of_last_channels,
     (MICROSOFT, "QLinearAveragePool"): _average_pool,
     (MICROSOFT, "QLinearGlobalAveragePool"): _global_average_pool,
     (MICROSOFT, "QLinearWhere"): _where,

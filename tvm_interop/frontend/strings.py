@@ -24,6 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ..errors import UnsupportedModelError
 from ..lowering.names import OUTPUT_NAMES, STRING_INPUTS, STRING_OUTPUTS
 from .expand import inner_nodes
+from .shapes import with_inferred_types
 
 _DOMAIN = "ai.onnx.ml"
 _DOMAINS = ("", "ai.onnx", _DOMAIN)
@@ -42,6 +43,10 @@ _UNLISTED = "_Unused"
 """The string that ONNX defines for a number that is not listed, if the node names none."""
 _UNKNOWN = -1
 """The number of a string of an input that is not in the model."""
+_INTEGERS = {
+    *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
+    *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32),
+}
 _ENCODER_OPSET = 2
 """The first opset of `ai.onnx.ml` whose `LabelEncoder` has keys and values."""
 
@@ -67,8 +72,13 @@ class StringCodes:
     strings: the strings of the inputs and outputs.
     """
 
-    def __init__(self, graph: onnx.GraphProto, origin: str) -> None:
+    def __init__(self, graph: onnx.GraphProto, origin: str, types: Mapping[str, int]) -> None:
         """Change `graph` in place.
+
+        Parameters
+        ----------
+        types: ONNX's number of the type of each tensor, by name, as far as they are known. They are
+            needed only for nodes that turn numbers into strings.
 
         Raises
         ------
@@ -76,7 +86,8 @@ class StringCodes:
             A node computes with strings in another way than to compare, list or move them. Or an
             output is strings of an input.
         """
-        self._graph, self._origin = graph, origin
+        self._graph, self._origin, self._types = graph, origin, types
+        self._spelled: list[onnx.NodeProto] = []
         self._codes: dict[str, int] = {}
         # For each tensor that was strings, by its name, the numbers that it may have.
         self._of: dict[str, set[int]] = {}
@@ -88,6 +99,7 @@ class StringCodes:
                 tensor.CopyFrom(self._numbered(tensor.name, tensor.name, tensor))
         for node in graph.node:
             self._replace(node)
+        self._spell()
         texts = tuple(self._codes)
         # A model may have inputs of strings that it does not read.
         self.strings = Strings(dict.fromkeys(inputs, texts or ("",)), self._outputs(texts))
@@ -183,7 +195,11 @@ class StringCodes:
             self._replace_constant(node)
         elif kind == "Cast" and any(each.i == TensorProto.STRING for each in node.attribute):
             if not reads[0]:
-                raise self._refusal(node, "turns numbers into strings")
+                if self._types.get(node.input[0]) not in _INTEGERS:
+                    raise self._refusal(node, "turns numbers that are not integers into strings")
+                self._spelled.append(node)
+                self._of[node.output[0]] = {_UNKNOWN}
+                return
             node.CopyFrom(helper.make_node("Identity", node.input, node.output, node.name))
             self._of[node.output[0]] = self._of[node.input[0]]
         elif kind in _MOVERS and reads[:1] == [True]:
@@ -197,6 +213,28 @@ class StringCodes:
                 raise self._refusal(node, "compares strings of inputs with each other")
         elif any(reads) or any(name in self._of for n in inner_nodes(node) for name in n.input):
             raise self._refusal(node, "computes with strings")
+
+    def _spell(self) -> None:
+        """Replace the nodes that turn integers into strings, now that all strings have numbers.
+
+        An integer becomes the number of the string that spells it.
+        """
+        known = {text: code for text, code in self._codes.items() if _spells_integer(text)}
+        for node in self._spelled:
+            wide = f"{node.output[0]}/int64"
+            cast = helper.make_node("Cast", node.input, [wide], wide, to=TensorProto.INT64)
+            _set(
+                node,
+                ("to",),
+                {
+                    "keys_int64s": list(map(int, known)) or [0],
+                    "values_int64s": list(known.values()) or [_UNKNOWN],
+                    "default_int64": _UNKNOWN,
+                },
+            )
+            node.op_type, node.domain, node.input[0] = "LabelEncoder", _DOMAIN, wide
+            names = [each.output[0] for each in self._graph.node]
+            self._graph.node.insert(names.index(node.output[0]), cast)
 
     def _refusal(self, node: onnx.NodeProto, what: str) -> UnsupportedModelError:
         return UnsupportedModelError(
@@ -247,6 +285,12 @@ class StringCodes:
         gone |= {f"{name.partition('_')[0]}_tensor" for name in changed}
         _set(node, gone, changed)
         node.op_type = "LabelEncoder"
+
+
+def _spells_integer(text: str) -> bool:
+    """Whether a conversion of an integer of 64 bits to a string can give `text`."""
+    is_number = text.removeprefix("-").isdecimal() and text.isascii()
+    return is_number and str(int(text)) == text and -(2**63) <= int(text) < 2**63
 
 
 def _listed(attrs: Mapping[str, Any], side: str) -> Sequence[bytes] | None:
@@ -311,7 +355,15 @@ def number_strings(model: onnx.ModelProto, origin: str) -> Strings:
     UnsupportedModelError
         The model computes with strings in a way that is not supported.
     """
-    found = StringCodes(model.graph, origin).strings
+    types: dict[str, int] = {}
+    if any(node.op_type == "Cast" and _has_strings(node) for node in model.graph.node):
+        graph = with_inferred_types(model).graph
+        types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+        for value in (*graph.input, *graph.value_info):
+            types[value.name] = value.type.tensor_type.elem_type
+        if not any(opset.domain == _DOMAIN for opset in model.opset_import):
+            model.opset_import.append(helper.make_opsetid(_DOMAIN, _ENCODER_OPSET))
+    found = StringCodes(model.graph, origin, types).strings
     for opset in model.opset_import:
         if opset.domain == _DOMAIN:
             opset.version = max(opset.version, _ENCODER_OPSET)

@@ -104,7 +104,7 @@ def test_dimensions_without_names_run_one_by_one() -> None:
     with Session(made, shapes=ranges, **QUICK) as session:
         _assert_right(session, _feed(1, 7, 6))
         assert session.runs_by_size == {(7,): 1}
-        with pytest.raises(InputError, match=r"x\[2\] 13, and the session was made for x\[2\] 5 to"):
+        with pytest.raises(InputError, match=r"x\[2\] 13, and the session was made for x\[2\] 5"):
             session.run(None, _feed(1, 13, 6))
 
 

@@ -93,15 +93,6 @@ def _size_within_a_branch() -> onnx.ModelProto:
     return net.model("y", check=False)
 
 
-def _size_within_data_branches() -> onnx.ModelProto:
-    """Data choose the branch, and one of the branches needs a certain size."""
-    net = _Rows()
-    net.input("flag", [], TensorProto.BOOL)
-    inner = _branch(("Shape", ["x"], "s"), ("Reshape", ["x", "s"], "same"))
-    net.op("If", ["flag"], "y", then_branch=inner, else_branch=_branch(("Neg", ["x"], "neg")))
-    return net.model("y", check=False)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -111,7 +102,6 @@ def _size_within_data_branches() -> onnx.ModelProto:
         (_sum_of_positions_is_21, "node `y/Mul` uses .* of `factor`.*batch 7 with"),
         (_looked_up_in_a_large_table, "node `y/Mul` uses .* of `factor`.*batch 7 with"),
         (_size_within_a_branch, "node `product` uses .* of `f`"),
-        (_size_within_data_branches, "node `s` uses a size within the `If` `y/If`"),
     ],
 )
 def test_a_number_for_a_single_size_is_noticed(

@@ -146,9 +146,7 @@ def _sized_in_branches(*names: str) -> onnx.ModelProto:
     """Each branch reads the size of its input, as the halves of a voice detector for two rates."""
     net = _Rows()
     net.input("flag", _SCALAR, TensorProto.BOOL)
-    net._initializers += [
-        numpy_helper.from_array(np.array([k]), f"k{k}") for k in (0, 1, 2, -1)
-    ]
+    net._initializers += [numpy_helper.from_array(np.array([k]), f"k{k}") for k in (0, 1, 2, -1)]
     branches = []
     for name, axis in zip(names, (1, 2), strict=True):
         nodes = [
@@ -165,8 +163,8 @@ def _sized_in_branches(*names: str) -> onnx.ModelProto:
 
 
 def test_two_tensors_of_one_name_are_not_followed() -> None:
+    made = _sized_in_branches("same", "same")
     with pytest.raises(InputError, match="uses a size within the `If` `y/If`"):
-        made = _sized_in_branches("same", "same")
         tvm_interop.compile(made, shapes={"batch": (1, 9)}, most_sizes=3, **QUICK)
 
 

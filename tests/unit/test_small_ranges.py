@@ -35,7 +35,7 @@ def _few_channels() -> onnx.ModelProto:
 def test_a_pass_may_change_some_sizes_only(make: Callable[[], onnx.ModelProto]) -> None:
     model = make()
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
-    options: dict[str, Any] = {"scheduler": "sequential", "time_budget": 0, "latency_db": ":memory:"}
+    options: dict[str, Any] = {"scheduler": "sequential", "time_budget": 0}
     artifact = tvm_interop.compile(model, shapes={"batch": (1, 16)}, most_sizes=3, **options)
     module, rng = GraphModule(artifact), np.random.default_rng(0)
     for batch in (1, 2, 5, 9, 16):

@@ -214,7 +214,7 @@ class _Follower:
             self._same[name] = self._same.get(value.name, value.name)
 
     def _take_both_branches(self, node: onnx.NodeProto) -> None:
-        """Follow the numbers in an `If` whose condition is data: the model computes both branches."""
+        """Follow the numbers in both branches of an `If`, as its condition is data."""
         self.use(node.input, node_name(node))
         for branch in inner_graphs(node):
             self.take(branch)

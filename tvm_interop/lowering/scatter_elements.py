@@ -29,7 +29,7 @@ _REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 """For each reduction, the element that is stored in place of an old one and an update."""
 _ROWS = [0, 0, 0, 0]
-"""The axis of rows in the data, the indices, the updates and the result (see `kernels.loops.ROWS`)."""
+"""The axis of rows of the data, the indices, the updates and the result; see `loops.ROWS`."""
 
 
 def legalize_scatter_elements(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

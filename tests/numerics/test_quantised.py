@@ -385,3 +385,22 @@ def test_results_of_float16_keep_their_type(kind: str) -> None:
     _, got, wanted = run_both(net.model(y, opset=21), x=image(*shape).astype(np.float16))
     assert got.dtype == np.float16
     np.testing.assert_allclose(got, wanted, rtol=2e-3)
+
+
+@needs_int8
+@pytest.mark.parametrize("kind", ["Conv", "MatMul"])
+def test_weights_that_the_model_rounds_are_integers(kind: str) -> None:
+    """Models that were trained with rounding hold weights of float32, and round them."""
+    net = QuantisedNet()
+    shape, axis = ((16, 8, 3, 3), 0) if kind == "Conv" else ((24, 16), 1)
+    of_data = (1, 8, 9, 9) if kind == "Conv" else (5, 24)
+    steps = net.rng.uniform(0.6, 1.4, 16).astype(np.float32) / 500
+    given = [net.constant(steps), net.constant(np.zeros(16, np.int8))]
+    words = net.op("QuantizeLinear", [net.weight(*shape), *given], "wq", axis=axis)
+    weight = net.op("DequantizeLinear", [words, *given], "wd", axis=axis)
+    x = net.rounded(net.input("x", of_data))
+    y = net.op(kind, [x, weight], "product")
+    artifact, got, wanted = run_both(net.model(net.rounded(y)), x=image(*of_data))
+    assert sum(artifact.manifest.quantised.int8.values()) == 1
+    assert not artifact.manifest.quantised.floats
+    check(got, wanted)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .names import replace_bindings, values_of
+from .names import NewBindings, replace_bindings, values_of
 from .static_shape import static_shape
 
 _CONVS = {tvm.ir.Op.get(f"relax.nn.conv{rank}d") for rank in (1, 2, 3)}
@@ -86,42 +85,48 @@ class _Chains:
         chain = self._chains.get(binding.var)
         conv = self._foldable_conv(chain.source) if chain else None
         if conv is None:
-            chain = self._norm_alone(binding.var)
-        if chain is None:
-            return [binding]
+            return self._norm_alone(binding)
+        assert chain is not None
         var, dtype = binding.var, str(binding.var.ty.dtype)
         rank = len(var.ty.shape)
         builder = relax.BlockBuilder()
-        if conv is not None:
-            weight = conv.args[1].value.numpy()
-            scaled = weight * chain.scale.reshape(-1, *[1] * (rank - 1))
-            new = _constant(scaled, dtype)
-            # The new weights have the type of the old ones, so the type of the result is known.
-            same = tvm_ffi.structural_equal(new.ty, conv.args[1].ty)
-            known = conv.ty if same else None
-            call = relax.Call(conv.op, [conv.args[0], new], conv.attrs, ret_ty=known)
-        else:
-            call = relax.op.multiply(chain.source, _constant(_spread(chain.scale, rank), dtype))
+        weight = conv.args[1].value.numpy()
+        scaled = weight * chain.scale.reshape(-1, *[1] * (rank - 1))
+        new = _constant(scaled, dtype)
+        # The new weights have the type of the old ones, so the type of the result is known.
+        same = tvm_ffi.structural_equal(new.ty, conv.args[1].ty)
+        known = conv.ty if same else None
+        call = relax.Call(conv.op, [conv.args[0], new], conv.attrs, ret_ty=known)
         call = builder.normalize(call)
-        name = chain.source.name if conv is not None else var.name
-        inner = relax.DataflowVar(name, call.ty)
+        inner = relax.DataflowVar(chain.source.name, call.ty)
         result = relax.op.add(inner, _constant(_spread(chain.shift, rank), dtype))
         return [relax.VarBinding(inner, call), relax.VarBinding(var, builder.normalize(result))]
 
-    def _norm_alone(self, var: relax.Var) -> _Chain | None:
+    def _norm_alone(self, binding: relax.Binding) -> list[relax.Binding]:
         """A batch norm that does not follow a convolution, as one scale and one shift.
 
-        None for all other operators, which are computed in the order that the model gives. None for
-        float16 too: a scale and a shift that nearly cancel would leave few correct digits.
+        All other operators stay, because they are computed in the order that the model gives. A
+        norm of float16 is computed in float32: if its scale and its shift nearly cancel, few
+        correct digits would remain.
         """
-        value = self._values.get(var)
-        if not isinstance(value, relax.TupleGetItem) or value.index != 0:
-            return None
-        norm: Any = self._values.get(value.tuple_value)
-        found = self._from_batch_norm(norm)
-        if found is None or {str(arg.ty.dtype) for arg in norm.args} == {"float16"}:
-            return None
-        return _Chain(*found)
+        var, value = binding.var, self._values.get(binding.var)
+        shape = static_shape(var.ty)
+        if not isinstance(value, relax.TupleGetItem) or value.index != 0 or len(shape or ()) < 3:
+            return [binding]
+        found = self._from_batch_norm(self._values.get(value.tuple_value))
+        if found is None:
+            return [binding]
+        (data, *factors), dtype, rank = found, str(var.ty.dtype), len(shape or ())
+        wide = "float32" if dtype == "float16" else dtype
+        scale, shift = (_constant(_spread(each, rank), wide) for each in factors)
+        new, name = NewBindings(), var.name
+        if wide != dtype:
+            data = new.bind(relax.op.astype(data, wide), name)
+        result = new.bind(relax.op.multiply(data, scale), name)
+        result = new.bind(relax.op.add(result, shift), name)
+        if wide != dtype:
+            new.bind(relax.op.astype(result, dtype), name)
+        return new.defining(var)
 
     def _extended(self, var: relax.Var, value: relax.Expr) -> _Chain | None:
         """The chain that ends in `var`; None if `value` is not a scaling or shift by constants."""

@@ -90,8 +90,13 @@ def _found(values: Mapping[relax.Var, relax.Expr], expr: Any, deep: int) -> _Con
     if source is None:
         return None
     name = value.op.name
-    if name == "relax.dequantize" and source.scale is None:
-        return _dequantised(values, value, source.array, deep)
+    if name in ("relax.dequantize", "relax.quantize") and source.scale is None:
+        steps = _steps(values, value, source.array, deep)
+        if steps is None:
+            return None
+        if name == "relax.quantize":
+            return _rounded(value, source.array, *steps)
+        return _Constant(source.array, *steps)
     if name == "relax.permute_dims":
         rank = source.array.ndim
         axes = [int(a) for a in value.attrs.axes] if value.attrs.axes else range(rank)[::-1]
@@ -117,9 +122,13 @@ def _each(source: _Constant, change: Any) -> _Constant:
     return _Constant(change(source.array), scale, zero)
 
 
-def _dequantised(
+def _steps(
     values: Mapping[relax.Var, relax.Expr], value: relax.Call, array: np.ndarray, deep: int
-) -> _Constant | None:
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The scales and the zero points of a rounding or of its inverse, with the rank of `array`.
+
+    None if they are not constants.
+    """
     scale, zero = (_found(values, arg, deep - 1) for arg in value.args[1:3])
     if scale is None or zero is None or scale.scale is not None or zero.scale is not None:
         return None
@@ -130,4 +139,21 @@ def _dequantised(
     zeros = np.broadcast_to(zeros.reshape(-1), scale.array.size if zeros.size == 1 else zeros.size)
     if zeros.size != scale.array.size:
         return None
-    return _Constant(array, scale.array.reshape(shape), zeros.reshape(shape))
+    return scale.array.reshape(shape), zeros.reshape(shape)
+
+
+def _rounded(
+    value: relax.Call, array: np.ndarray, scale: np.ndarray, zero: np.ndarray
+) -> _Constant | None:
+    """The integers of a constant that the model itself rounds, as models do that were trained with
+    rounding. The bits are those of `quantised_kernels.rounded_to_steps`.
+    """
+    dtype = str(value.ty.dtype)
+    if dtype not in ("int8", "uint8") or array.dtype != np.float32 or scale.dtype != np.float32:
+        return None
+    bounds = np.iinfo(dtype)
+    with np.errstate(all="ignore"):
+        whole = np.rint(array / scale) + zero.astype(np.float32)
+    if np.isnan(whole).any():
+        return None
+    return _Constant(np.clip(whole, bounds.min, bounds.max).astype(dtype))

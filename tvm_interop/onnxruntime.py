@@ -13,6 +13,7 @@ its own for the options of sessions and runs.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 from .session import option_names
@@ -57,6 +58,8 @@ def __getattr__(name: str) -> Any:
     try:
         theirs = importlib.import_module("onnxruntime")
     except ImportError:
+        theirs = option_names
+    if theirs is sys.modules[__name__]:  # A program has put this module in place of onnxruntime.
         theirs = option_names
     if not hasattr(theirs, name):
         hint = "" if theirs is not option_names else ", because onnxruntime is not installed"

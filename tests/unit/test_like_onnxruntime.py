@@ -215,6 +215,37 @@ def test_what_was_bound_is_cleared(path: Path) -> None:
     assert repr(binding) == "Binding(in place: nothing; copied in each run: nothing)"
 
 
+def test_memory_for_open_dimensions() -> None:
+    model = branches(batch="batch")
+    binding = Session(model, **QUICK).io_binding()
+    binding.bind_output("y", "cpu")
+    with pytest.raises(InputError, match="input `x` is missing"):
+        binding.run()
+    rng = np.random.default_rng(0)
+    for size in (2, 1):
+        x, y = rng.standard_normal((size, 8, 8, 8)).astype(np.float32), np.zeros((size, 10), "f")
+        binding.bind_input("x", "cpu", 0, onnx.TensorProto.FLOAT, list(x.shape), x.ctypes.data)
+        binding.bind_output("y", "cpu", 0, np.float32, y.shape, y.ctypes.data)
+        binding.run()
+        wanted = theirs(model).run(None, {"x": x})
+        for got in (y, binding.get_outputs()[0].numpy(), binding.copy_outputs_to_cpu()[0]):
+            np.testing.assert_allclose(got, wanted[0], rtol=1e-4, atol=1e-6)
+    binding.bind_cpu_input("x", np.ones((2, 8, 8, 8), np.float32))
+    with pytest.raises(InputError, match=r"`out` must be float32 of shape \(2, 10\)"):
+        binding.run()
+    binding.clear_binding_outputs()
+    binding.run()
+    assert binding.get_outputs()[0].numpy().shape == (2, 10)
+    with pytest.raises(InputError, match="the device `cuda`, because a model with open"):
+        binding.bind_output("y", "cuda")
+    for name in ("input", "output"):
+        with pytest.raises(InputError, match=f"the model has no {name} `z`"):
+            getattr(binding, f"bind_{name}")("z", np.ones(1))
+    binding.clear_binding_inputs()
+    with pytest.raises(InputError, match="input `x` is missing"):
+        binding.run()
+
+
 def test_a_cancelled_run_is_told(path: Path) -> None:
     session, may_go = Session(path), threading.Event()
     told: list[tuple[object, object, str]] = []
@@ -328,6 +359,7 @@ options.intra_op_num_threads = 1
 options.add_session_config_entry("session.intra_op.allow_spinning", "0")
 options.log_severity_level = 3
 ort.set_default_logger_severity(3)
+ort.disable_telemetry_events()
 session = ort.InferenceSession({path!r}, options, providers=ort.get_available_providers())
 feed = {{}}
 for each in session.get_inputs():
@@ -339,22 +371,29 @@ print(ort.get_device(), [np.round(each, 4).tolist() for each in results])
 """
 
 
-@pytest.mark.parametrize("is_installed", [True, False])
-def test_one_import_changes(tmp_path: Path, is_installed: bool) -> None:
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import tvm_interop.onnxruntime as ort",
+        "import sys; sys.modules['onnxruntime'] = None\nimport tvm_interop.onnxruntime as ort",
+        "import sys, tvm_interop.onnxruntime\n"
+        "sys.modules['onnxruntime'] = tvm_interop.onnxruntime\nimport onnxruntime as ort",
+    ],
+    ids=["beside onnxruntime", "without onnxruntime", "in its place"],
+)
+def test_one_import_changes(tmp_path: Path, imports: str) -> None:
     onnx.save(branches(batch="batch"), tmp_path / "net.onnx")
-    hide = "" if is_installed else "import sys; sys.modules['onnxruntime'] = None\n"
     said = []
-    for imports in ("import onnxruntime as ort", f"{hide}import tvm_interop.onnxruntime as ort"):
-        program = PROGRAM.format(imports=imports, path=str(tmp_path / "net.onnx"))
+    for each in ("import onnxruntime as ort", imports):
+        program = PROGRAM.format(imports=each, path=str(tmp_path / "net.onnx"))
         ended = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
         )
         assert ended.returncode == 0, ended.stderr
         said.append(ended.stdout)
-    device, _, numbers = said[1].partition(" ")
-    assert device == "CPU"
-    theirs_ = json.loads(said[0].partition(" ")[2])
-    np.testing.assert_allclose(json.loads(numbers), theirs_, atol=2e-4)
+    wanted, got = (json.loads(each.partition(" ")[2]) for each in said)
+    assert said[1].startswith("CPU ")
+    np.testing.assert_allclose(got, wanted, atol=2e-4)
 
 
 def test_names_that_need_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:

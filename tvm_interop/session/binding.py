@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .._native.runtime import Port
 from ..artifact.artifact import Artifact
 from ..errors import DeviceError, InputError
 from ..execution.arrays import HostTensor, described, writable_array
 from ..execution.graph_module import GraphModule
 from ..execution.inputs import as_device_output, is_on_device
 from ..program.host_memory import aligned_empty
-from .ort_memory import array_at, array_of_ortvalue
+from .bound_names import BoundNames
 
 
-class Binding:
+class Binding(BoundNames):
     """An instance of a model that reads inputs from and writes outputs to the caller's memory.
 
     `Session.io_binding` makes a binding. An array may be bound to an output and also to an input,
@@ -88,45 +89,7 @@ class Binding:
         copied = ", ".join(sorted({*self._copied_in, *self._copied_out})) or "nothing"
         return f"Binding(in place: {in_place}; copied in each run: {copied})"
 
-    def bind_cpu_input(self, name: str, array: Any) -> None:
-        """Do the same as `bind_input`, under the name that onnxruntime has for binding an array."""
-        self.bind_input(name, array)
-
-    def bind_input(
-        self,
-        name: str,
-        array: Any = None,
-        device_id: int = 0,
-        element_type: Any = None,
-        shape: Sequence[int] | None = None,
-        buffer_ptr: int | None = None,
-        *,
-        device_type: str = "cpu",
-    ) -> None:
-        """From the next run on, read input `name` from the memory of `array`.
-
-        As in onnxruntime, the memory may also be given by its address: `bind_input(name, "cpu", 0,
-        numpy.float32, shape, address)`. The caller keeps this memory as long as it is bound.
-
-        Parameters
-        ----------
-        array: an array, or a tensor on the GPU that the model runs on. Or `device_type`.
-        device_id: ignored. It exists because onnxruntime has this parameter.
-        element_type: the type of the memory at `buffer_ptr`, as NumPy's type or ONNX's number.
-        shape: the shape of the memory at `buffer_ptr`.
-        buffer_ptr: the address of the memory.
-        device_type: the device of the memory at `buffer_ptr`; must be `cpu`.
-
-        Raises
-        ------
-        InputError
-            There is no input of that name, or the memory has the wrong shape or dtype, or its
-            address is on another device than the CPU.
-        """
-        if isinstance(array, str):
-            array, device_type = None, array
-        if buffer_ptr is not None:
-            array = array_at(name, device_type, element_type, shape, buffer_ptr)
+    def _bind_input(self, name: str, array: Any) -> None:
         self._module.set_input(name, array)
         self._copied_in.pop(name, None)
         try:
@@ -137,10 +100,6 @@ class Binding:
             self._in_place.discard(name)
         self._inputs_bound[name] = array
 
-    def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
-        """From the next run on, read input `name` from an `onnxruntime.OrtValue` on the CPU."""
-        self.bind_input(name, array_of_ortvalue(name, ortvalue))
-
     def clear_binding_inputs(self) -> None:
         """Use none of the bound arrays any more. The inputs keep the values that they have now."""
         for name in self._inputs_bound:
@@ -149,46 +108,9 @@ class Binding:
         self._copied_in.clear()
         self._inputs_bound.clear()
 
-    def bind_output(
-        self,
-        name: str,
-        array: Any = None,
-        device_id: int = 0,
-        element_type: Any = None,
-        shape: Sequence[int] | None = None,
-        buffer_ptr: int | None = None,
-        *,
-        device_type: str = "cpu",
-    ) -> Any:
-        """From the next run on, write output `name` into the memory of `array`.
-
-        If `array` is None, a new array is made. If the model runs on a GPU, `array` may be a tensor
-        on that GPU. As in onnxruntime, `bind_output(name, "cpu")` makes a new array, and the memory
-        may be given by its address (see `bind_input`, whose parameters are the same).
-
-        Returns
-        -------
-        The array or tensor that is written to. None if `array` is `cuda`, which leaves the output
-        in the binding's own memory on the GPU.
-
-        Raises
-        ------
-        InputError
-            There is no output of that name, or the memory has the wrong shape or dtype, is
-            read-only, or is on another device.
-        """
-        if isinstance(array, str):
-            array, device_type = None, array
-        if name not in self._outputs:
-            known = ", ".join(map(described, self._outputs.values()))
-            raise InputError(f"no output `{name}`: the model has {len(self._outputs)}, {known}")
-        expected = self._outputs[name]
+    def _bind_output(self, name: str, array: Any) -> Any:
+        expected = self._output(name)
         self._module.check_size_is_fixed(name)
-        if buffer_ptr is not None:
-            array = array_at(name, device_type, element_type, shape, buffer_ptr)
-        elif array is None and device_type != "cpu":
-            self._leave_on_device(name, device_type)
-            return None
         if array is None:
             array = aligned_empty(expected.shape, expected.dtype)
         if self._is_for_gpus and is_on_device(array):
@@ -209,14 +131,14 @@ class Binding:
         self._outputs_bound[name] = array
         return bound
 
-    def _leave_on_device(self, name: str, device_type: str) -> None:
-        """Leave an output in the binding's own memory, which must be on the device `device_type`.
+    def _output(self, name: str) -> Port:
+        if name not in self._outputs:
+            known = ", ".join(map(described, self._outputs.values()))
+            raise InputError(f"no output `{name}`: the model has {len(self._outputs)}, {known}")
+        return self._outputs[name]
 
-        Raises
-        ------
-        InputError
-            The model runs on another device.
-        """
+    def _leave_on_device(self, name: str, device_type: str) -> None:
+        self._output(name)
         if not self._is_for_gpus or device_type != "cuda":
             raise InputError(
                 f"output `{name}` cannot be bound to the device `{device_type}`, because the model "
@@ -225,10 +147,6 @@ class Binding:
         self._copied_out.pop(name, None)
         self._outputs_bound.pop(name, None)
 
-    def bind_ortvalue_output(self, name: str, ortvalue: Any) -> None:
-        """From the next run on, write output `name` into an `onnxruntime.OrtValue` on the CPU."""
-        self.bind_output(name, array_of_ortvalue(name, ortvalue))
-
     def clear_binding_outputs(self) -> None:
         """Write to none of the bound arrays any more, but to memory of the binding's own."""
         for name in self._in_place & self._outputs_bound.keys():
@@ -236,12 +154,6 @@ class Binding:
             self._in_place.discard(name)
         self._copied_out.clear()
         self._outputs_bound.clear()
-
-    def synchronize_inputs(self) -> None:
-        """Do nothing: a run reads its inputs when it begins."""
-
-    def synchronize_outputs(self) -> None:
-        """Do nothing: when a run returns, its outputs are there."""
 
     def run(self) -> None:
         """Run the model on the bound inputs and outputs."""

@@ -33,6 +33,14 @@ class ExecutionOrder(enum.IntEnum):
     MEMORY_EFFICIENT = 2
 
 
+def enable_telemetry_events() -> None:
+    """Do nothing: this package sends no data to anybody."""
+
+
+def disable_telemetry_events() -> None:
+    """Do nothing: this package sends no data to anybody."""
+
+
 class _Entries:
     """Keeps texts by name, as the options of onnxruntime do."""
 

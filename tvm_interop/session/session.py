@@ -34,6 +34,7 @@ from .given import (
     threads_of,
 )
 from .like_onnxruntime import LikeOnnxruntime
+from .open_binding import OpenBinding
 from .pool import Pool
 from .ready_shapes import ReadyShapes
 from .sized_runs import SizedRuns
@@ -336,23 +337,17 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         finally:
             pool.put(module)
 
-    def io_binding(self) -> Binding:
-        """Return a new `Binding`, which uses the caller's memory for inputs and outputs.
+    def io_binding(self) -> Binding | OpenBinding:
+        """Return a new binding, which uses the caller's memory for inputs and outputs.
 
-        Raises
-        ------
-        InputError
-            The model has open dimensions.
+        If the model has open dimensions, outputs are copied to the caller's memory.
         """
         self._check_is_open()
         if self._pool is None:
-            raise InputError(
-                "a model with open dimensions has no memory to bind before it is compiled: give "
-                "`input_shapes` when the session is made"
-            )
+            return OpenBinding(self.run, self.inputs, self.outputs)
         return Binding(self._current)
 
-    def run_with_iobinding(self, binding: Binding, run_options: Any = None) -> None:
+    def run_with_iobinding(self, binding: Binding | OpenBinding, run_options: Any = None) -> None:
         """Run the model on the inputs and outputs of `binding`; `run_options` is ignored."""
         self._check_is_open()
         binding.run()

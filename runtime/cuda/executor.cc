@@ -193,7 +193,7 @@ std::vector<OpTiming> CudaExecutor::Profile() {
     marks.end.push_back(TimingEvent(step.stream.device));
   }
   if (graph_ == nullptr || is_over_devices_) {
-    LaunchMarked(marks, cuda::kNow);
+    OnStreams([&] { LaunchMarked(marks, cuda::kNow); });
   } else {
     const cuda::Api& api = cuda::Api::Get();
     const auto issue = [&] { LaunchMarked(marks, cuda::kExternal); };
@@ -247,19 +247,19 @@ std::vector<OpTiming> CudaExecutor::TimingsOf(const Marks& marks) const {
 }
 
 void CudaExecutor::Launch() {
-  if (graph_ == nullptr) {
-    try {
-      LaunchStreams();
-    } catch (const std::exception& error) {
-      // The launch failed before all streams were joined to the first one. Wait for their work,
-      // because it must end before the next run begins.
-      Drain(error.what());
-      throw;
-    }
-    return;
-  }
+  if (graph_ == nullptr) return OnStreams([this] { LaunchStreams(); });
   const cuda::Api& api = cuda::Api::Get();
   TVM_INTEROP_CUDA(api, GraphLaunch, graph_.get(), origin_);
+}
+
+void CudaExecutor::OnStreams(const std::function<void()>& issue) {
+  try {
+    issue();
+  } catch (const std::exception& error) {
+    // The launch failed before all streams were joined to the first one.
+    Drain(error.what());
+    throw;
+  }
 }
 
 void CudaExecutor::LaunchStreams() {

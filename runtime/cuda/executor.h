@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -127,6 +128,9 @@ class CudaExecutor : public Timed {
   };
 
   void Launch();
+  // Calls `issue`, which puts a run on the streams. If it fails, waits for the work of all streams,
+  // because this work must end before the next run begins.
+  void OnStreams(const std::function<void()>& issue);
   void LaunchStreams();
   // Puts a run on the streams. Before and after each operator, an event records the time.
   void LaunchMarked(const Marks& marks, cuda::RecordFlags flags);

@@ -219,10 +219,9 @@ void Instance::Place(const Port& port, void* address) {
 }
 
 void Instance::PrepareKernels() {
-  const auto count = plan_.operators.size();
-  std::vector<std::unique_ptr<Kernel>> made(count);
+  std::vector<std::unique_ptr<Kernel>> made(plan_.operators.size());
   std::vector<size_t> of_library;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < made.size(); ++i) {
     if (plan_.operators[i].library.has_value()) {
       of_library.push_back(i);
     } else {
@@ -231,7 +230,7 @@ void Instance::PrepareKernels() {
   }
   PrepareLibraryKernels(of_library, &made);
   std::vector<PlannedOp> ops;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < made.size(); ++i) {
     const PlannedOperator& op = plan_.operators[i];
     ops.push_back({op.name, made[i].get(), static_cast<int>(op.stream),
                    std::vector<int>(op.waits.begin(), op.waits.end())});
@@ -461,14 +460,17 @@ void Instance::FillMask(const Port& port) {
 }
 
 void Instance::CopyOutputs() {
-  for (const Port& port : outputs_) {
-    void* const made = headers_[port.value].data;
-    void* const wanted = port.given != nullptr ? port.given : port.own.get();
-    if (wanted == nullptr || wanted == made) continue;
-    if (IsFilledUp(port) && port.given != nullptr) {
-      CutOff(port.pieces, rows_, made, wanted);
-    } else {
-      std::memcpy(wanted, made, port.nbytes);
+  // First copy inputs that the model returns: another output may be copied over such an input.
+  for (const bool may_move : {false, true}) {
+    for (const Port& port : outputs_) {
+      void* const made = headers_[port.value].data;
+      void* const wanted = port.given != nullptr ? port.given : port.own.get();
+      if (port.may_move != may_move || wanted == nullptr || wanted == made) continue;
+      if (IsFilledUp(port) && port.given != nullptr) {
+        CutOff(port.pieces, rows_, made, wanted);
+      } else {
+        std::memcpy(wanted, made, port.nbytes);
+      }
     }
   }
 }

@@ -124,6 +124,16 @@ TEST_CASE(NamesWhatFails) {
   executor.Run();
 }
 
+TEST_CASE(AProfileThatFailsWaitsForAllStreams) {
+  Counting good;
+  Counting bad(2);
+  CudaExecutor executor(TwoStreams(), {{"good", &good, 1, {}}, {"bad", &bad, 0, {}}},
+                        CudaDispatch::kStreams);
+  FailNext("cudaStreamSynchronize", 2);  // The only call before the error is the wait.
+  CHECK(Failure([&] { executor.Profile(); }).find("then the GPU failed") != std::string::npos);
+  executor.Run();
+}
+
 TEST_CASE(SharesStreamsAndEvents) {
   auto streams = TwoStreams();
   Counting kernels[4];

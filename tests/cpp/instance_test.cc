@@ -92,6 +92,20 @@ TEST_CASE(AnOutputMayShareMemoryWithAnInput) {
   CHECK(IsRight(x.data(), z.data(), 3));
 }
 
+TEST_CASE(AnInputThatIsReturnedMayBeOverwritten) {
+  // The model also returns x. The memory of x gets y, which comes before x among the outputs.
+  std::string plan = PlanText();
+  const std::string outputs = R"("outputs": [5, 6], "arena_bytes")";
+  plan.replace(plan.find(outputs), outputs.size(), R"("outputs": [5, 6, 0], "arena_bytes")");
+  Instance instance(Load(ArtifactOf(plan, KernelCode())), 0);
+  const Buffer x, z, returned;
+  Fill(x, 3);
+  const void* inputs[] = {x.data()};
+  void* outputs_given[] = {x.data(), z.data(), returned.data()};
+  instance.Run(inputs, outputs_given);
+  CHECK(IsRight(x.data(), returned.data(), 3));
+}
+
 TEST_CASE(AFailingKernelSaysWhy) {
   Instance instance(Example(), 0);
   const std::string text = ErrorOf([&] { RunAndCheck(&instance, -1); }, ErrorCode::kExecution);

@@ -16,9 +16,10 @@ import torch
 import tvm
 
 import tvm_interop
-from tests.nets import branches, two_inputs
+from tests.nets import Net, branches, two_inputs
 from tests.nets import two_inputs_feed as feed
 from tvm_interop import ArtifactError, ExecutionError, GraphModule, InputError
+from tvm_interop.program.host_memory import aligned_empty
 
 
 @pytest.fixture(scope="module")
@@ -241,3 +242,24 @@ def test_one_line_each(module: GraphModule, artifact: tvm_interop.Artifact) -> N
         assert len(text) < 300
     assert "image float32[1, 4, 2, 2]" in shown[0]
     assert "model.tar" in shown[1]
+
+
+def test_an_input_that_is_returned_may_be_overwritten(tmp_path: Path) -> None:
+    """Another output gets the memory of the input. It is copied there after each run."""
+    net = Net()
+    state, step = net.input("state", [4, 16]), net.input("step", [4, 16])
+    net.op("Add", [state, step], "next")
+    net.op("Identity", [state], "before")
+    path = tmp_path / "model.tar"
+    made = tvm_interop.compile(net.model("next", "before"), scheduler="sequential", out=path)
+    for source in (made, path):
+        module = GraphModule(source)
+        memory = aligned_empty((4, 16), np.float32)
+        memory[...] = 3
+        module.set_input_zero_copy("state", memory)
+        module.set_input("step", np.full((4, 16), 2, np.float32))
+        module.set_output_zero_copy("next", memory)
+        for run in range(3):
+            module.run()
+            np.testing.assert_array_equal(module.get_output("before").numpy(), 3 + 2 * run)
+            np.testing.assert_array_equal(memory, 5 + 2 * run)

@@ -133,6 +133,8 @@ def test_several_groups():
     assert {"a0/Conv+a1/Conv+a2/Conv", "b0/Conv+b1/Conv"} <= set(names)
     with pytest.raises(ScheduleError, match="`a0/Conv` cannot be merged twice"):
         MergeConvs([groups[0][:2], groups[0][::2]])(folded(net.model(*second, first[2])))
+    with pytest.raises(ScheduleError, match="without operators cannot be merged"):
+        MergeConvs([()])(folded(net.model(*second, first[2])))
 
 
 def pair(change, *, second="x"):

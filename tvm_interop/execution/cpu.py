@@ -68,6 +68,11 @@ class Instance:
         # The outputs that are computed in memory of their own and copied after each run, because
         # they share memory with another input or output; with the memory that they are copied to.
         self._copied: dict[int, np.ndarray] = {}
+        # The inputs that the model returns. If an output is copied over such an input, the input's
+        # values in the run are kept here.
+        roots = {plan.root_of(v) for v in plan.outputs}
+        self._returned = [v for v in plan.inputs if v in roots]
+        self._kept: dict[int, np.ndarray] = {}
         tensors = [as_tensor(array) for array in self.arrays]
         source = cpu_kernels(kernels, plan.operators, plan.is_constant)
         self._bound = [
@@ -110,6 +115,11 @@ class Instance:
 
     def copy_outputs(self) -> None:
         """Copy the outputs that a run could not compute in the memory that they are bound to."""
+        self._kept = {
+            v: self.arrays[v].copy()
+            for v in self._returned
+            if any(_share_memory(self.arrays[v], memory) for memory in self._copied.values())
+        }
         for value, memory in self._copied.items():
             np.copyto(memory, self.arrays[value])
 
@@ -127,9 +137,10 @@ class Instance:
         """Return the value with the number `value` without a copy; the next run may change it."""
         planned = self.plan.values[value]
         root = value if planned.alias_of is None else planned.alias_of
-        if root not in self._copied:
+        held = self._copied.get(root, self._kept.get(root))
+        if held is None:
             return self.arrays[value]
-        whole = self._copied[root].reshape(-1).view(np.uint8)
+        whole = held.reshape(-1).view(np.uint8)
         return _view(whole[planned.offset or 0 if root != value else 0 :], planned)
 
     def replace(self, value: int, array: np.ndarray) -> None:

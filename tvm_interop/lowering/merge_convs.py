@@ -204,7 +204,8 @@ def pick_chains(chains: dict[str, Chain], names: Sequence[str]) -> list[Chain]:
     found = [chains[name] for name in names]
     reason = why_not_merged(found)
     if reason is not None:
-        raise ScheduleError(f"{_list(names)} cannot be merged: {reason}")
+        what = _list(names) or "a merged stage without operators"
+        raise ScheduleError(f"{what} cannot be merged: {reason}")
     return found
 
 

@@ -42,9 +42,9 @@ def why_not_merged(chains: Sequence[Chain]) -> str | None:
     The operators must be all convolutions or all products, read the same tensor, and have the same
     data type and activation. `ConvChain.why_not_merged` has more conditions for convolutions.
     """
-    first = chains[0]
     if len(chains) < 2:
         return "merging takes two or more operators"
+    first = chains[0]
     for chain in chains[1:]:
         differences = {
             "is another kind of operator than": type(chain) is not type(first),

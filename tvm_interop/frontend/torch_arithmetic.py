@@ -39,6 +39,7 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
         aten.div.Scalar_mode: _divided,
         aten.div.Tensor_mode: _divided,
         aten.floor_divide.default: partial(_divided, rounding_mode="floor"),
+        aten.floor_divide.Scalar: partial(_divided, rounding_mode="floor"),
         aten.heaviside.default: _step,
         aten.isclose.default: _is_close,
         aten.isfinite.default: partial(_finite, True, core.aten_isfinite),
@@ -76,6 +77,8 @@ def _divided(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     quotient of floats, and PyTorch takes the remainder off before it divides: 1 divided by 0.1 and
     rounded down is 9, because 0.1 as a float is slightly more than a tenth.
     """
+    if isinstance(y, float) and x.dtype.is_integer():
+        x = op.Cast(x, to=TensorProto.FLOAT)
     dtype = x.dtype
     if dtype.is_integer() and rounding_mode is not None:
         y = _number(y, dtype)

@@ -68,6 +68,16 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda x: (torch.floor_divide(x, 2), x // 2.5, torch.div(x, -1.5, rounding_mode="floor")),
         torch.tensor([7, -7, 0]),
     ),
+    "numbers beside float64 and float16": (
+        lambda x: (
+            (x.double() * 0.1 - x.double() / 10) * 1e9,
+            (x.double().clamp(0.1, 0.1) * 10 - 1) * 1e9,
+            torch.where(x > 9, x.double(), 0.1) * 1e9 - 1e8,
+            x.half() // 0.1,
+            x.half() % 0.3,
+        ),
+        _TENTHS[:-1],
+    ),
     "whole logarithms": (
         lambda x: (torch.log2(x).floor(), torch.log10(torch.round(x)).floor()),
         torch.cat([2.0 ** torch.arange(24), 10.0 ** torch.arange(8)]),

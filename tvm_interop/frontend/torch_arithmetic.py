@@ -73,7 +73,7 @@ def _given(value: Any) -> Any:
     PyTorch does not round it to float16 or bfloat16 before it divides by it.
     """
     producer = value.producer() if hasattr(value, "producer") else None
-    node = producer.meta.get("node") if producer is not None else None
+    node: Any = producer.meta.get("node") if producer is not None else None
     is_number = getattr(node, "target", None) is torch.ops.aten.scalar_tensor.default
     return node.args[0] if is_number and isinstance(node.args[0], int | float) else value
 

@@ -12,7 +12,7 @@ _ATEN = torch.ops.aten
 
 def functions() -> dict[Any, Callable[..., Any]]:
     """Return decompositions that change operators only where they work on complex numbers."""
-    of_one = {
+    of_one: dict[Any, Callable[..., Any]] = {
         _ATEN.exp.default: lambda x: _turned(x.real.exp(), x.imag),
         _ATEN.index_select.default: _selected,
         _ATEN.log.default: lambda x: torch.complex(x.abs().log(), _angle(x)),

@@ -25,7 +25,7 @@ def define() -> None:
 def conversions() -> Mapping[Any, Callable[..., Any]]:
     """Return the conversions of the operators, if they are defined, and of products of integers."""
     packet = getattr(torch.ops.quantized_decomposed, "quantize_per_tensor", None)
-    products = {
+    products: dict[Any, Callable[..., Any]] = {
         torch.ops.aten._int_mm.default: lambda a, b: op.MatMulInteger(a, b),
         torch.ops.aten._weight_int8pack_mm.default: _product,
     }

@@ -21,6 +21,12 @@ CASES: dict[str, Callable[..., torch.Tensor]] = {
     "powers": lambda x, turns, places: x**2 + x**0.5 + x**-1,
     "a root and a logarithm": lambda x, turns, places: x.sqrt() + x.log(),
     "a choice": lambda x, turns, places: torch.where(x.real > 0, x, x.imag),
+    "a mask": lambda x, turns, places: x.masked_fill(x.real > 0, 2),
+    "rows by their numbers": lambda x, turns, places: (
+        x * turns.index_select(0, places).unsqueeze(1)
+    ),
+    "a part": lambda x, turns, places: x.split(2, -1)[1] * turns[:2, None, 2:],
+    "a factor": lambda x, turns, places: x * torch.exp(1j * turns[:2].imag.unsqueeze(1)),
     "repeated sums": lambda x, turns, places: x.cumsum(1).repeat(1, 2, 1),
 }
 

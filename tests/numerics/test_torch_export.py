@@ -401,6 +401,11 @@ class _WithLoss(torch.nn.Module):
         return self._loss(x[:, :, 0, 0], labels)
 
 
+class _Spectrum(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.rfft(x)
+
+
 class _Smoothed(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         resize = torch.nn.functional.interpolate
@@ -415,6 +420,7 @@ class _WithOwnStatistics(torch.nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
+        (_Spectrum(), r"returns complex numbers, .*`torch\.view_as_real`"),
         (_Counts(), r"changes its buffer `runs` in each run.*\.eval\(\)"),
         (_TwoResults(), r"returns `2`, which is not a tensor"),
         (_WithLoss("multilabel_margin_loss"), "is a `multilabel_margin_loss`"),

@@ -72,3 +72,23 @@ def test_scales_that_are_tensors(kind: type, tmp_path: Path) -> None:
     for i, (found, want) in enumerate(zip(got, module(x), strict=True)):
         assert (found.dtype, found.shape) == (want.numpy().dtype, tuple(want.shape)), i
         np.testing.assert_allclose(found, want.numpy(), 1e-5, 1e-5, err_msg=str(i))
+
+
+class _Products(torch.nn.Module):
+    def forward(self, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
+        scales = torch.arange(1.0, 17.0)
+        return torch._int_mm(a, b), torch.ops.aten._weight_int8pack_mm(
+            x, b.t().contiguous(), scales
+        )
+
+
+def test_products_of_integers() -> None:
+    torch.manual_seed(0)
+    a, b = (torch.randint(-128, 127, size, dtype=torch.int8) for size in ((32, 8), (8, 16)))
+    given = {"x": torch.randn(4, 8), "a": a, "b": b}
+    program = torch.export.export(_Products(), tuple(given.values()))
+    feeds = {name: each.numpy() for name, each in given.items()}
+    got = computed(program, feeds, time_budget=0)
+    for found, want in zip(got, _Products()(**given), strict=True):
+        assert found.dtype == want.numpy().dtype
+        np.testing.assert_allclose(found, want.numpy(), 1e-5, 1e-4)

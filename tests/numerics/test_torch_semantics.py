@@ -64,6 +64,20 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda x: (x % 0.1, x % -0.1, torch.remainder(x, _INF), (x.nan_to_num(0, 0) * 1e4) % 0.1),
         _TENTHS,
     ),
+    "integers divided by numbers": (
+        lambda x: (torch.floor_divide(x, 2), x // 2.5, torch.div(x, -1.5, rounding_mode="floor")),
+        torch.tensor([7, -7, 0]),
+    ),
+    "numbers beside float64 and float16": (
+        lambda x: (
+            (x.double() * 0.1 - x.double() / 10) * 1e9,
+            (x.double().clamp(0.1, 0.1) * 10 - 1) * 1e9,
+            torch.where(x > 9, x.double(), 0.1) * 1e9 - 1e8,
+            x.half() // 0.1,
+            x.half() % 0.3,
+        ),
+        _TENTHS[:-1],
+    ),
     "whole logarithms": (
         lambda x: (torch.log2(x).floor(), torch.log10(torch.round(x)).floor()),
         torch.cat([2.0 ** torch.arange(24), 10.0 ** torch.arange(8)]),
@@ -131,6 +145,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         torch.arange(9.0).view(3, 3) ** 2,
         torch.arange(9.0).view(3, 3).flip(0),
     ),
+    "a filled diagonal": (lambda x: x.clone().fill_diagonal_(0.5), _ROWS),
     "a mask after whole dimensions": (_masked, _ROWS, _MASK),
     "nearest elements": (
         lambda x: (
@@ -286,3 +301,18 @@ def test_inputs_that_a_program_changes(is_returned: bool, caplog: pytest.LogCapt
     program = torch.export.export(module, (_ROWS.clone(), x))
     _compare(program, {"cache": _ROWS.numpy(), "x": x.numpy()}, module(_ROWS.clone(), x))
     assert ("changes its input `cache`" in caplog.text) is not is_returned
+
+
+class _Parts(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        size = x.shape[0]
+        return *x.chunk(2), *x.split(size // 2), x[:2].repeat_interleave(size, 0)
+
+
+def test_parts_of_an_open_dimension() -> None:
+    x = torch.arange(24.0).view(12, 2)
+    dims = [{0: 2 * torch.export.Dim("half", min=2, max=8)}]
+    program = torch.export.export(_Parts(), (x[:8],), dynamic_shapes=dims)
+    for rows in (6, 12):
+        shapes = {"input_shapes": {"x": (rows, 2)}}
+        _compare(program, {"x": x[:rows].numpy()}, _Parts()(x[:rows]), **shapes)

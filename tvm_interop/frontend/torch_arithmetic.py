@@ -39,6 +39,7 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
         aten.div.Scalar_mode: _divided,
         aten.div.Tensor_mode: _divided,
         aten.floor_divide.default: partial(_divided, rounding_mode="floor"),
+        aten.floor_divide.Scalar: partial(_divided, rounding_mode="floor"),
         aten.heaviside.default: _step,
         aten.isclose.default: _is_close,
         aten.isfinite.default: partial(_finite, True, core.aten_isfinite),
@@ -49,6 +50,7 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
         aten.remainder.Scalar: _remainder,
         aten.remainder.Scalar_Tensor: _remainder,
         aten.remainder.Tensor: _remainder,
+        aten.scalar_tensor.default: _scalar,
     }
 
 
@@ -57,6 +59,23 @@ def _number(value: Any, dtype: Any) -> Any:
     if hasattr(value, "shape"):
         return value
     return op.Constant(value=ir.tensor(value, dtype=ir.DataType(dtype)))
+
+
+def _scalar(value: Any, dtype: int = -1, **_: Any) -> Any:
+    """Convert `scalar_tensor`. The exporter rounds a number to float32 first, also for float64."""
+    of = TensorProto.FLOAT if dtype in (-1, None) else dtype
+    return op.Cast(value, to=of) if hasattr(value, "shape") else _number(value, of)
+
+
+def _given(value: Any) -> Any:
+    """Return the number from which `scalar_tensor` made a tensor; return other values unchanged.
+
+    PyTorch does not round it to float16 or bfloat16 before it divides by it.
+    """
+    producer = value.producer() if hasattr(value, "producer") else None
+    node: Any = producer.meta.get("node") if producer is not None else None
+    is_number = getattr(node, "target", None) is torch.ops.aten.scalar_tensor.default
+    return node.args[0] if is_number and isinstance(node.args[0], int | float) else value
 
 
 def _widened(dtype: Any, *given: Any) -> list[Any]:
@@ -76,6 +95,8 @@ def _divided(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     quotient of floats, and PyTorch takes the remainder off before it divides: 1 divided by 0.1 and
     rounded down is 9, because 0.1 as a float is slightly more than a tenth.
     """
+    if isinstance(y, float) and x.dtype.is_integer():
+        x = op.Cast(x, to=TensorProto.FLOAT)
     dtype = x.dtype
     if dtype.is_integer() and rounding_mode is not None:
         y = _number(y, dtype)
@@ -83,7 +104,7 @@ def _divided(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
         return op.Div(x, y) if is_exact else core.aten_floor_divide(x, y)
     if rounding_mode != "floor":
         return core.aten_div_mode(x, _number(y, dtype), rounding_mode)
-    x, y, zero, one, half = _widened(dtype, x, y, 0.0, 1.0, 0.5)
+    x, y, zero, one, half = _widened(dtype, x, _given(y), 0.0, 1.0, 0.5)
     rest = op.Mod(x, y, fmod=1)
     quotient = op.Div(op.Sub(x, rest), y)
     quotient = op.Where(_is_below(rest, y, zero), op.Sub(quotient, one), quotient)

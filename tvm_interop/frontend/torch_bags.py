@@ -33,7 +33,8 @@ def _decomposed_bags(*given: Any, padding_idx: int = -1, **named: Any) -> Any:
     None if no row is padding.
     """
     padding_idx = given[8] if len(given) > 8 else padding_idx
-    return _bags(*given[:8], padding_idx=None if padding_idx < 0 else padding_idx, **named)
+    named["padding_idx"] = None if padding_idx < 0 else padding_idx
+    return _bags(*given[:8], **named)
 
 
 def _bags(
@@ -87,7 +88,7 @@ def _size_of_bags(offsets: Any, indices: Any) -> int | None:
     program for indices of two dimensions; else None.
     """
     producer = offsets.producer()
-    node = producer.meta.get("node") if producer is not None else None
+    node: Any = producer.meta.get("node") if producer is not None else None
     if getattr(node, "target", None) is not torch.ops.aten.arange.start_step:
         return None
     start, end, step = (*node.args, 1)[:3]

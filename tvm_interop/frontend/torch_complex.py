@@ -12,13 +12,17 @@ _ATEN = torch.ops.aten
 
 def functions() -> dict[Any, Callable[..., Any]]:
     """Return decompositions that change operators only where they work on complex numbers."""
-    of_one = {
+    of_one: dict[Any, Callable[..., Any]] = {
         _ATEN.exp.default: lambda x: _turned(x.real.exp(), x.imag),
+        _ATEN.index_select.default: _selected,
         _ATEN.log.default: lambda x: torch.complex(x.abs().log(), _angle(x)),
+        _ATEN.masked_fill.Scalar: _filled,
         _ATEN.sqrt.default: lambda x: _turned(x.abs().sqrt(), _angle(x) / 2),
     }
     return {
         **{kind: _of_complex(function) for kind, function in of_one.items()},
+        _ATEN.mul.Scalar: _scaled,
+        _ATEN.mul.Tensor: _scaled,
         _ATEN.where.self: _chosen,
     }
 
@@ -46,6 +50,21 @@ def power(x: Any, exponent: Any) -> Any:
     if exponent == 2:
         return torch.complex(x.real * x.real - x.imag * x.imag, 2 * x.real * x.imag)
     return _turned(x.abs() ** exponent, _angle(x) * exponent)
+
+
+def _filled(x: Any, mask: Any, value: Any) -> Any:
+    parts = complex(value)
+    return torch.complex(x.real.masked_fill(mask, parts.real), x.imag.masked_fill(mask, parts.imag))
+
+
+def _selected(x: Any, dim: int, index: Any) -> Any:
+    return torch.complex(x.real.index_select(dim, index), x.imag.index_select(dim, index))
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    if not isinstance(factor, complex) or x.is_complex():
+        return NotImplemented
+    return torch.complex(x * factor.real, x * factor.imag)
 
 
 def _chosen(condition: Any, x: Any, y: Any) -> Any:

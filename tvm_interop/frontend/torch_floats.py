@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto, numpy_helper
+from onnxscript import ir
 from onnxscript import opset18 as op
 
 _LOWEST = -200
@@ -100,10 +101,17 @@ def float64(value: float) -> Any:
 
 def clamped(x: Any, low: Any = None, high: Any = None) -> Any:
     """Convert `clamp`. With a single bound, ONNX's `Clip` makes infinity the largest number."""
-    low, high = (None if bound is None else op.CastLike(bound, x) for bound in (low, high))
+    low, high = (None if bound is None else _bound(bound, x) for bound in (low, high))
     if low is None:
         return op.Identity(x) if high is None else op.Min(x, high)
     return op.Max(x, low) if high is None else op.Clip(x, low, high)
+
+
+def _bound(bound: Any, x: Any) -> Any:
+    """Return a bound in the type of `x`. A number does not become a float32 number first."""
+    if hasattr(bound, "shape"):
+        return op.CastLike(bound, x)
+    return op.Constant(value=ir.tensor(bound, dtype=x.dtype))
 
 
 def clamped_above(x: Any, high: Any) -> Any:

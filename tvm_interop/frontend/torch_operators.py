@@ -193,11 +193,27 @@ def check_program(program: Any, origin: str) -> None:
             raise UnsupportedModelError(
                 f"{origin} returns `{output}`, which is not a tensor: return tensors only"
             )
+    _check_types(program, origin)
     graphs = (module for module in program.graph_module.modules() if hasattr(module, "graph"))
     for node in (node for module in graphs for node in module.graph.nodes):
         found = _fault(node) if node.op == "call_function" else None
         if found is not None:
             raise UnsupportedModelError(f"{origin}: node `{node.name}` {found}")
+
+
+def _check_types(program: Any, origin: str) -> None:
+    """Refuse a program that takes or returns complex numbers, which ONNX has only as pairs."""
+    signature = program.graph_signature
+    names = {"takes": signature.user_inputs, "returns": signature.user_outputs}
+    functions = {"takes": "view_as_complex", "returns": "view_as_real"}
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    for verb, each in ((verb, each) for verb, given in names.items() for each in given):
+        value = values.get(each) if isinstance(each, str) else None
+        if isinstance(value, torch.Tensor) and value.is_complex():
+            raise UnsupportedModelError(
+                f"{origin} {verb} complex numbers, `{each}`: use `torch.{functions[verb]}` in the "
+                "module, so that the numbers are pairs of floats outside of it"
+            )
 
 
 def _fault(node: Any) -> str | None:

@@ -39,6 +39,7 @@ def spelled_out(program: Any) -> Any:
         **torch_complex.functions(),
         **torch_algebra.without_checks(),
         **torch_quantised.decompositions(),
+        **(_SPLITS if any(kind in _SPLITS for kind in found) else {}),
     }
     result = program.run_decompositions({**chosen, **own})
     for node in filter(_is_mixed, _calls(result)):
@@ -85,6 +86,24 @@ def _power(x: Any, exponent: Any) -> Any:
 
 _POWERS = {_ATEN.pow.Tensor_Scalar: _power, _ATEN.pow.Tensor_Tensor: _power}
 """Operators whose result PyTorch's exporter gives the type of the base."""
+
+
+def _split(x: Any, size: Any, dim: int = 0) -> Any:
+    total = x.shape[dim]
+    if not x.is_complex() and not isinstance(size, torch.SymInt):
+        return NotImplemented
+    count = int((total + size - 1) // size)
+    ends = [torch.sym_min((i + 1) * size, total) for i in range(count)]
+    return [_ATEN.slice.Tensor(x, dim, i * size, end) for i, end in enumerate(ends)]
+
+
+def _chunks(x: Any, count: int, dim: int = 0) -> Any:
+    size = (x.shape[dim] + count - 1) // count
+    return _split(x, size, dim)
+
+
+_SPLITS = {_ATEN.chunk.default: _chunks, _ATEN.split.Tensor: _split}
+"""Operators that PyTorch's exporter converts for parts of a fixed size and real numbers only."""
 
 
 _OF_FLOAT_RESULTS = {_ATEN.rsub.Scalar: _difference}
@@ -177,7 +196,7 @@ _OF_REAL_RESULTS = frozenset({_ATEN.angle.default})
 _COMPLEX = frozenset(
     {
         *_BY_PARTS,
-        *torch_complex.functions(),
+        *(torch_complex.functions().keys() - {_ATEN.mul.Scalar, _ATEN.mul.Tensor}),
         _ATEN.copy_.default, _ATEN.einsum.default, _ATEN.matmul.default, _ATEN.ones_like.default,
         _ATEN.pad.default, _ATEN.zeros.default, _ATEN.zeros_like.default,
     }
@@ -186,6 +205,8 @@ _COMPLEX = frozenset(
 
 
 def _in_parts(node: Any) -> bool:
+    if any(isinstance(each, complex) for each in node.args):
+        return True
     if node.target is _ATEN.scaled_dot_product_attention.default:
         return len(node.args[0].meta["val"].shape) != 4
     if node.target is _ATEN.lstm.input:
@@ -194,6 +215,10 @@ def _in_parts(node: Any) -> bool:
     if node.target in _OF_FLOAT_RESULTS:
         is_float = node.args[0].meta["val"].is_floating_point()
         return not is_float and isinstance(node.args[1], float)
+    if node.target in _SPLITS:
+        x = node.args[0].meta["val"]
+        size = x.shape[dict(enumerate(node.args)).get(2, 0)]
+        return bool(x.is_complex()) or not isinstance(size, int)
     if node.target in _POWERS:
         base, exponent = (getattr(each, "meta", {}).get("val", each) for each in node.args)
         if base.is_complex():

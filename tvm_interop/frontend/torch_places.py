@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from onnx import TensorProto, numpy_helper
 from onnxscript import opset18 as op
-from onnxscript.function_libs.torch_lib.ops.core import aten_diagonal, aten_index_put
+from onnxscript.function_libs.torch_lib.ops import core
 
 from .torch_shapes import ints
 
@@ -22,6 +22,8 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
         aten.diagonal.default: _diagonal,
         aten.diagonal_copy.default: _diagonal,
         aten.index_put.default: _put,
+        aten.repeat_interleave.self_int: _repeated,
+        torch.ops.prims.as_strided_scatter.default: _strided,
     }
 
 
@@ -42,10 +44,10 @@ def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     axes = [dim1 % rank, dim2 % rank]
     rows, columns = (x.shape[axis] for axis in axes)
     if not (isinstance(rows, int) and isinstance(columns, int)):
-        return aten_diagonal(x, offset, dim1, dim2)
+        return core.aten_diagonal(x, offset, dim1, dim2)
     places = np.argwhere(np.eye(rows, columns, offset, dtype=bool))
     if not len(places):
-        return aten_diagonal(x, offset, dim1, dim2)
+        return core.aten_diagonal(x, offset, dim1, dim2)
     others = [axis for axis in range(rank) if axis not in axes]
     turned = op.Transpose(x, perm=[*axes, *others])
     found = op.GatherND(turned, op.Constant(value=numpy_helper.from_array(places)))
@@ -60,8 +62,39 @@ def _put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) 
     is_one = all(size == 1 for size in values.shape)
     is_mask = len(given) == 1 and given[0].dtype == TensorProto.BOOL
     if not (is_mask and is_one and indices[0] is None and not accumulate):
-        return aten_index_put(x, indices, values, accumulate)
+        return core.aten_index_put(x, indices, values, accumulate)
     axis, (mask,) = indices.index(given[0]), given
     after = len(x.shape) - axis - len(mask.shape)
     wide = op.Unsqueeze(mask, ints(*range(-after, 0))) if after else mask
     return op.Where(wide, op.Reshape(values, ints(1)), x)
+
+
+def _strided(
+    x: Any, source: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0
+) -> Any:
+    """Convert `as_strided_scatter`, into which PyTorch decomposes `fill_diagonal_`."""
+    producer = x.producer()
+    node = (x if producer is None else producer).meta["node"]
+    if not node.meta["val"].is_contiguous():
+        raise TypeError("a part of a tensor is not written by strides: call `.contiguous()` before")
+    places = storage_offset + sum(
+        np.arange(n).reshape([-1] + [1] * (len(size) - 1 - i)) * step
+        for i, (n, step) in enumerate(zip(size, stride, strict=True))
+    )
+    index = op.Constant(value_ints=np.broadcast_to(places, size).ravel().tolist())
+    flat = op.ScatterElements(op.Reshape(x, ints(-1)), index, op.Reshape(source, ints(-1)), axis=0)
+    return op.Reshape(flat, op.Shape(x))
+
+
+def _repeated(x: Any, repeats: Any, dim: int | None = None, output_size: int | None = None) -> Any:
+    """Convert `repeat_interleave`. The exporter repeats a vector by a size in another way."""
+    if isinstance(repeats, int):
+        return core.aten_repeat_interleave_self_int(x, repeats, dim, output_size)
+    if dim is None:
+        x, dim = op.Reshape(x, ints(-1)), 0
+    else:
+        dim %= len(x.shape)
+    count = op.Reshape(repeats, ints(1))
+    wide = op.Concat(op.Shape(x, end=dim + 1), count, op.Shape(x, start=dim + 1), axis=0)
+    shape = op.Concat(op.Shape(x, end=dim), ints(-1), op.Shape(x, start=dim + 1), axis=0)
+    return op.Reshape(op.Expand(op.Unsqueeze(x, ints(dim + 1)), wide), shape)

@@ -23,9 +23,18 @@ def define() -> None:
 
 
 def conversions() -> Mapping[Any, Callable[..., Any]]:
-    """Return the conversions of the operators, if they are defined."""
+    """Return the conversions of the operators, if they are defined, and of products of integers."""
     packet = getattr(torch.ops.quantized_decomposed, "quantize_per_tensor", None)
-    return {} if packet is None else {packet.default: _quantised}
+    products: dict[Any, Callable[..., Any]] = {
+        torch.ops.aten._int_mm.default: lambda a, b: op.MatMulInteger(a, b),
+        torch.ops.aten._weight_int8pack_mm.default: _product,
+    }
+    return products if packet is None else {packet.default: _quantised, **products}
+
+
+def _product(x: Any, weight: Any, scales: Any) -> Any:
+    """Convert the product of floats and a turned matrix of int8, whose rows have scales."""
+    return op.Mul(op.MatMul(x, op.CastLike(op.Transpose(weight, perm=[1, 0]), x)), scales)
 
 
 def _quantised(

@@ -64,6 +64,8 @@ def _number(value: Any, dtype: Any) -> Any:
 def _scalar(value: Any, dtype: int = -1, **_: Any) -> Any:
     """Convert `scalar_tensor`. The exporter rounds a number to float32 first, also for float64."""
     of = TensorProto.FLOAT if dtype in (-1, None) else dtype
+    if of in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+        return core.aten_scalar_tensor(value, of)
     return op.Cast(value, to=of) if hasattr(value, "shape") else _number(value, of)
 
 

@@ -266,7 +266,7 @@ POOL: Mapping[str, Mapping[str, Maker]] = {
         **{f"tv_{name}": torchvision_net(name, numbers(3, 8, 80, 80)) for name in (
             "r2plus1d_18", "mc3_18",
         )},
-        "tv_s3d": torchvision_net("s3d", numbers(3, 16, 112, 112)),
+        "tv_s3d": torchvision_net("s3d", numbers(3, 16, 224, 224)),
         "tv_swin3d_t": torchvision_net("swin3d_t", numbers(3, 8, 64, 64)),
         "hf_videomae": transformer(
             "VideoMAEModel", "VideoMAEConfig", numbers(8, 3, 112, 112), image_size=112,
@@ -305,10 +305,6 @@ POOL: Mapping[str, Mapping[str, Maker]] = {
             num_conv_pos_embeddings=32, position_embeddings_type="rotary",
         ),
         "spectrogram_transformer": sound("AST", numbers(256, 128), max_length=256),
-        "encodec": transformer(
-            "EncodecModel", "EncodecConfig", numbers(1, 8000),
-            lambda network: Chosen(network.encoder, lambda found: found),
-        ),
         "whisper_encoder": transformer(
             "WhisperModel", "WhisperConfig", numbers(80, 600),
             lambda network: Chosen(network.encoder, lambda found: found.last_hidden_state),

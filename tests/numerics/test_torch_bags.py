@@ -33,7 +33,7 @@ def _check(options: dict[str, Any], *inputs: Any, is_decomposed: bool = False) -
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("padding", [None, 1, -1])
-@pytest.mark.parametrize("is_decomposed", [False, True])
+@pytest.mark.parametrize("is_decomposed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_bags_with_and_without_padding(mode: str, padding: int | None, is_decomposed: bool) -> None:
     options = {"mode": mode, "padding_idx": padding}
     _check(options, _ROWS, is_decomposed=is_decomposed)

@@ -390,12 +390,14 @@ def test_exponentials_of_matrices() -> None:
     _check(lambda x: (of(x), of(0 * x[0]), of(1e-4 * x), of(9 * x - 9 * x.mT)), x)
 
 
+@pytest.mark.slow
 def test_polygamma() -> None:
     x = torch.tensor([0.1, 0.5, 1, 2.5, 10, 100, 1e-3, -0.5, -1.3, -4.7])
     _check(lambda x: [torch.polygamma(n, x) for n in range(6)], x)
     _check(lambda x: [torch.polygamma(n, x) for n in (2, 3)], torch.tensor([0.0, -1]))
 
 
+@pytest.mark.slow
 def test_bessel_functions() -> None:
     special = torch.special
     x = torch.tensor([0, 0.1, -0.1, 1, -3, 7.9, 8.1, 19.9, -20.1, 50, -88, 1e-20])
@@ -448,6 +450,7 @@ def test_smaller_tensors_are_repeated_in_assignments() -> None:
     _check(assigned, torch.rand(4, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_greatest_common_divisors(dtype: torch.dtype) -> None:
     x = torch.tensor([[12, 0, -8, 0, 1_836_311_903, 7], [5, 9, 36, 1, 2, -49]], dtype=dtype)

@@ -50,6 +50,7 @@ def page() -> str:
         *dated(_peers(), *_PEERS),
         *dated(zoo_tables.networks(_read("zoo")), "zoo"),
         *dated(zoo_tables.other_kinds(_read("zoo_kinds")), "zoo_kinds"),
+        *dated(zoo_tables.drawn(_read("zoo_drawn")), "zoo_drawn"),
         *dated(zoo_tables.where_it_pays(_read("shipped_schedules")), "shipped_schedules"),
         *dated(zoo_tables.in_bf16(_read("zoo"), "In bf16"), "zoo"),
         *dated(zoo_tables.in_bf16(_read("zoo_kinds"), "Other kinds in bf16"), "zoo_kinds"),

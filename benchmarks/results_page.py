@@ -63,6 +63,7 @@ _COMMANDS = {
     "whole_networks": "python -m benchmarks.whole_networks",
     "zoo": "python -m benchmarks.zoo",
     "zoo_batch8": "python -m benchmarks.zoo",
+    "zoo_drawn": "python -m benchmarks.zoo",
     "zoo_kinds": "python -m benchmarks.zoo",
 }
 """The command that makes each result file. A key is a file without its ending, or a folder with `/`

@@ -43,6 +43,18 @@ def other_kinds(report: dict[str, Any]) -> list[str]:
     ]
 
 
+def drawn(report: dict[str, Any]) -> list[str]:
+    """The section about networks that a seed drew from a pool."""
+    return [
+        "## Networks that nobody chose\n\n`python -m benchmarks.zoo_pool SEED FOLDER` drew these "
+        "networks from a pool, a few of each kind, and exported them; the seed is the first digits "
+        "of a commit. No code was changed for them. They were measured like the networks above, on "
+        f"{machine(report)}. OpenVINO as installed computes in {_installed_type(report)} here."
+        f"{_openvino_inputs(report)}",
+        _of_networks(report),
+    ]
+
+
 def _wrong_peer(report: dict[str, Any]) -> str:
     """A sentence on the graph attention network, if onnxruntime computes it wrongly on this CPU."""
     errors = [row["error"] for row in _ran(report) if row["network"] == "my_gat"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import OutOfTimeError
+from ..lowering.groups import ELEMENTWISE, pattern_of
 from ..machine.kernel_libraries import TVM
 from ..program.library_op import library_op
 from ..program.program import Operator, Program, Value
@@ -298,20 +299,14 @@ def _any_layout(program: Program, i: int, block: int) -> bool:
     op = program.operators[i]
     if op.description is not None or program.kernels is None:
         return False
-    attrs = program.kernels[op.kernel].attrs
     values = [program.values[v] for v in (*op.inputs, *op.outputs)]
     return (
-        attrs is not None
-        and int(attrs.get("op_pattern", -1)) == _ELEMENTWISE
+        pattern_of(program.kernels[op.kernel]) == ELEMENTWISE
         and all(v.shape == values[0].shape for v in values)
         and len(values[0].shape) == 4
         and values[0].shape[1] % block == 0
         and not any(program.is_constant(v) for v in op.inputs)
     )
-
-
-_ELEMENTWISE = 0
-"""The value of `kElemWise`, TVM's pattern of element-wise operators."""
 
 
 def laid_out(program: Program, blocked: Iterable[int], library: str, layout: Layout) -> Program:

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .groups import DESCRIPTION, REFUSED
+from .groups import DESCRIPTION, REFUSED, calls_kernel, pattern_of
 from .names import UniqueNames, bindings_of, is_meaningful, rename_bindings
 
 LIBRARY_OPS = "tvm_interop.library_ops"
@@ -200,7 +200,5 @@ def _unit_name(mod: tvm.IRModule, kernel: tvm.ir.GlobalVar, members: list[_Membe
 
 def _weight(mod: tvm.IRModule, value: relax.Expr) -> int:
     """The `op_pattern` that TVM gives the kernel of `value`: a rank that estimates its work."""
-    is_kernel = isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir")
-    attrs = mod[value.args[0]].attrs if is_kernel else None
-    pattern = int(attrs["op_pattern"]) if attrs and "op_pattern" in attrs else -1
+    pattern = pattern_of(mod[value.args[0]]) if calls_kernel(value) else -1
     return min(pattern, _HEAVIEST_PATTERN)

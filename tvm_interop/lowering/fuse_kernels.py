@@ -6,13 +6,8 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir.transform import PassContext, module_pass
 
+from .groups import ELEMENTWISE, PATTERN, calls_kernel, pattern_of
 from .names import bindings_of
-
-PATTERN = "op_pattern"
-"""The attribute of a kernel by which TVM says which other kernels it may be fused with."""
-
-ELEMENTWISE = 0
-"""TVM's `kElemWise`, the `op_pattern` of element-wise kernels."""
 
 
 @module_pass(opt_level=0, name="FuseKernels")
@@ -31,7 +26,7 @@ class FuseKernels:
             for var, function in mod.functions_items()
             if isinstance(function, relax.Function)
             and "Primitive" in (function.attrs or {})
-            and all(is_elementwise(mod, binding.value) for binding in bindings_of(function))
+            and all(_is_elementwise(mod, binding.value) for binding in bindings_of(function))
         }
         fused = relax.transform.FuseTIR()(mod)
         for var, function in fused.functions_items():
@@ -40,9 +35,6 @@ class FuseKernels:
         return fused
 
 
-def is_elementwise(mod: tvm.IRModule, value: relax.Expr) -> bool:
+def _is_elementwise(mod: tvm.IRModule, value: relax.Call) -> bool:
     """Whether `value` calls an element-wise kernel of `mod`."""
-    if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.call_tir"):
-        return False
-    attrs = mod[value.args[0]].attrs or {}
-    return int(attrs.get(PATTERN, -1)) == ELEMENTWISE
+    return calls_kernel(value) and pattern_of(mod[value.args[0]]) == ELEMENTWISE

@@ -273,6 +273,23 @@ def is_call(value: Any, op: tvm.ir.Op) -> bool:
     return isinstance(value, relax.Call) and value.op == op
 
 
+def calls_kernel(value: Any) -> bool:
+    """Whether `value` is a call of a kernel."""
+    return is_call(value, tvm.ir.Op.get("relax.call_tir"))
+
+
+PATTERN = "op_pattern"
+"""The attribute of a kernel by which TVM says which other kernels it may be fused with."""
+
+ELEMENTWISE = 0
+"""TVM's `kElemWise`, the `op_pattern` of element-wise kernels."""
+
+
+def pattern_of(kernel: tirx.PrimFunc) -> int:
+    """The `op_pattern` of a kernel; -1 if it has none."""
+    return int((kernel.attrs or {}).get(PATTERN, -1))
+
+
 def is_constant(expr: relax.Expr) -> bool:
     """Whether `expr` is a constant tensor."""
     return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)

@@ -20,7 +20,7 @@ from tvm.ir.transform import PassContext, module_pass
 from ..kernels.bfloat16_words import widened
 from ..program.library_op import LibraryOp
 from .fuse_and_name import LIBRARY_OPS
-from .fuse_kernels import ELEMENTWISE, PATTERN
+from .groups import ELEMENTWISE, PATTERN, calls_kernel
 from .names import bindings_of
 from .static_shape import static_shape
 
@@ -253,22 +253,18 @@ def _is_unit(mod: tvm.IRModule, value: Any) -> bool:
     if not isinstance(value, relax.Call) or not isinstance(value.ty, relax.TensorType):
         return False
     if not isinstance(value.op, tvm.ir.GlobalVar):
-        return _calls_kernel(value) and len(value.args) == 2 and _may_be_joined(mod, value)
+        return calls_kernel(value) and len(value.args) == 2 and _may_be_joined(mod, value)
     function = mod[value.op]
     return (
         isinstance(function, relax.Function)
         and isinstance(function.body.body, relax.Var)
         and all(
             isinstance(call := getattr(b, "value", None), relax.Call)
-            and _calls_kernel(call)
+            and calls_kernel(call)
             and _may_be_joined(mod, call)
             for b in bindings_of(function)
         )
     )
-
-
-def _calls_kernel(call: relax.Call) -> bool:
-    return bool(call.op == tvm.ir.Op.get("relax.call_tir"))
 
 
 def _may_be_joined(mod: tvm.IRModule, call: relax.Call) -> bool:

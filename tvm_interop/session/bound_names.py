@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .ort_memory import array_at, array_of_ortvalue
 
@@ -61,11 +61,8 @@ class BoundNames(ABC):
             There is no input of that name, or the memory has the wrong shape or dtype, or its
             address is on another device than the CPU.
         """
-        if isinstance(array, str):
-            array, device_type = None, array
-        if buffer_ptr is not None:
-            array = array_at(name, device_type, element_type, shape, buffer_ptr)
-        self._bind_input(name, array)
+        memory = _memory(name, array, element_type, shape, buffer_ptr, device_type)
+        self._bind_input(name, memory.array)
 
     def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
         """From the next run on, read input `name` from an `onnxruntime.OrtValue` on the CPU."""
@@ -99,14 +96,11 @@ class BoundNames(ABC):
             There is no output of that name, or the memory has the wrong shape or dtype, is
             read-only, or is on another device.
         """
-        if isinstance(array, str):
-            array, device_type = None, array
-        if buffer_ptr is not None:
-            array = array_at(name, device_type, element_type, shape, buffer_ptr)
-        elif array is None and device_type != "cpu":
-            self._leave_on_device(name, device_type)
+        memory = _memory(name, array, element_type, shape, buffer_ptr, device_type)
+        if memory.array is None and memory.device_type != "cpu":
+            self._leave_on_device(name, memory.device_type)
             return None
-        return self._bind_output(name, array)
+        return self._bind_output(name, memory.array)
 
     def bind_ortvalue_output(self, name: str, ortvalue: Any) -> None:
         """From the next run on, write output `name` into an `onnxruntime.OrtValue` on the CPU."""
@@ -117,3 +111,26 @@ class BoundNames(ABC):
 
     def synchronize_outputs(self) -> None:  # noqa: B027  There is nothing to do.
         """Do nothing: when a run returns, its outputs are there."""
+
+
+class _Memory(NamedTuple):
+    """What a program gives to be bound: an array or None, and the device of the memory."""
+
+    array: Any
+    device_type: str
+
+
+def _memory(
+    name: str,
+    array: Any,
+    element_type: Any,
+    shape: Sequence[int] | None,
+    buffer_ptr: int | None,
+    device_type: str,
+) -> _Memory:
+    """Return the memory that the arguments of `bind_input` and `bind_output` describe."""
+    if isinstance(array, str):
+        array, device_type = None, array
+    if buffer_ptr is not None:
+        array = array_at(name, device_type, element_type, shape, buffer_ptr)
+    return _Memory(array, device_type)

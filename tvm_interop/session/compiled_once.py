@@ -118,9 +118,7 @@ class Order(NamedTuple):
         UnsupportedModelError, InputError, ScheduleError, DeviceError
             The same cases as for `compile`.
         """
-        require_compiler(self.source)
-        if self.shapes:  # The session may have been made long ago.
-            check_unchanged(self.source)
+        self._check_source()
         from ..compiler.api import compile
 
         name = self.source.name
@@ -148,9 +146,7 @@ class Order(NamedTuple):
         UnsupportedModelError, InputError, ScheduleError, DeviceError
             The same cases as for `compile`.
         """
-        require_compiler(self.source)
-        if self.shapes:  # The session may have been made long ago.
-            check_unchanged(self.source)
+        self._check_source()
         from ..compiler.api import compile
 
         name = self.source.name
@@ -165,6 +161,15 @@ class Order(NamedTuple):
             artifact = compile(self.source.model, **quick)
         _LOG.info("compiled `%s` quickly, in %.1f s", name, time.monotonic() - began)
         return artifact
+
+    def _check_source(self) -> None:
+        """Check that the model can be compiled here, and is the one that the session was made from.
+
+        A session compiles a model with open dimensions when a run needs it, perhaps after days.
+        """
+        require_compiler(self.source)
+        if self.shapes:
+            check_unchanged(self.source)
 
     @contextlib.contextmanager
     def _refusal_kept(self) -> Iterator[None]:

@@ -298,15 +298,19 @@ def _padded_with(
     by_axis: the widths before and after, for each axis.
     """
     inside = np.ones([1] * len(by_axis), bool)
+    is_cut = any(width < 0 for widths in by_axis for width in widths)
     for axis, (before, after) in enumerate(by_axis):
         if not before and not after:
             continue
         size = int(x.ty.shape[axis])
         places = np.arange(-before, size + after)
-        nearest = relax.const(places.clip(0, size - 1), "int64")
-        x = bb.emit(relax.op.take(x, nearest, axis, mode="clip"))
+        if is_cut:
+            nearest = relax.const(places.clip(0, size - 1), "int64")
+            x = bb.emit(relax.op.take(x, nearest, axis, mode="clip"))
         is_old = (places >= 0) & (places < size)
         inside = inside & is_old.reshape([-1 if a == axis else 1 for a in range(len(by_axis))])
+    if not is_cut:
+        x = bb.emit(relax.op.nn.pad(x, [width for widths in by_axis for width in widths]))
     scalar = bb.emit(relax.op.reshape(value, ()))
     return relax.op.where(relax.const(inside, "bool"), x, scalar)
 

@@ -187,49 +187,117 @@ def _lstm(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     w.nodes.append(helper.make_node("LSTM", inputs, node.output, name, **attrs))
 
 
-def _products_of_zero(w: Writer, node: onnx.NodeProto) -> str | None:
-    """Add the operators for the correction of a matrix product by a dynamic zero point.
+def _sums_of_weights(w: Writer, node: onnx.NodeProto, axis: int) -> np.ndarray | None:
+    """Return the sums of the weights that belong to each index of `axis`, as float32.
 
-    The zero point of dynamic quantisation is known only at run time. The caller computes the
-    product as if the zero point were 0, and subtracts the correction. The correction is the zero
-    point times the sum of each column of the right factor. Return the name of the correction's
-    tensor. Return None if the zero point is a constant, or if the right factor is not a constant
-    matrix.
+    Return None if the zero point of the data is a constant or left out, because kernels on integers
+    then know it. Return None also if the weights are not constants.
     """
-    zero = input_of(node, 2)
-    right, of_right = (w.given.get(input_of(node, i)) for i in (1, 3))
-    if not zero or zero in w.given or right is None or len(right.dims) != 2:
+    zero, of_weight = input_of(node, 2), input_of(node, 3)
+    given = w.given.get(node.input[1])
+    if not zero or zero in w.given or given is None or (of_weight and of_weight not in w.given):
         return None
-    if input_of(node, 3) and of_right is None:
-        return None
-    columns = numpy_helper.to_array(right).astype(np.int64)
-    if of_right is not None:
-        columns = columns - numpy_helper.to_array(of_right).astype(np.int64)
-    sums = w.constant(columns.sum(axis=0).astype(np.float32))
-    return w.op("Mul", [w.op("Cast", [zero], to=TensorProto.FLOAT), sums])
+    weight = numpy_helper.to_array(given).astype(np.int64)
+    if of_weight:
+        zeros = numpy_helper.to_array(w.given[of_weight]).astype(np.int64)
+        wide = [1] * weight.ndim
+        wide[axis] = zeros.size
+        weight = weight - zeros.reshape(wide)
+    others = tuple(a for a in range(weight.ndim) if a != axis)
+    sums: np.ndarray = weight.sum(axis=others).astype(np.float32)
+    return sums
 
 
-def _integer(kind: str, axis: int) -> Rule:
-    """Return the function that rewrites `ConvInteger` or `MatMulInteger`.
+def _integer_matmul(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    rank = len(w.shapes.get(node.input[1], ()))
+    sums = _sums_of_weights(w, node, axis=1) if rank == _RANK_OF_MATRIX else None
+    _integer(w, node, "MatMul", node.input[0], 1, sums, attrs)
 
-    The results of `ConvInteger` and `MatMulInteger` are int32 sums of products, without a scale.
+
+_RANK_OF_MATRIX = 2
+
+
+def _integer_conv(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    """Rewrite a `ConvInteger`.
+
+    A convolution pads its data with the zero point. If the zero point is known only at run time,
+    the data is padded with it first, and the convolution itself pads nothing. Then the correction
+    by the zero point is the same for all places of an image.
     """
+    sums = _sums_of_weights(w, node, axis=0)
+    pads = _widths(attrs, w.shapes.get(node.input[1], ()))
+    if sums is None or pads is None:
+        _integer(w, node, "Conv", node.input[0], 0, None, attrs)
+        return
+    x = node.input[0]
+    if any(pads):
+        half = len(pads) // 2
+        widths = [0, 0, *pads[:half], 0, 0, *pads[half:]]
+        x = w.op("Pad", [x, w.constant(np.array(widths)), node.input[2]])
+    kept = {name: value for name, value in attrs.items() if name not in ("auto_pad", "pads")}
+    _integer(w, node, "Conv", x, 0, sums.reshape([-1, *[1] * (len(pads) // 2)]), kept)
 
-    def rule(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
-        one = w.constant(np.float32(1))
-        of_zero = _products_of_zero(w, node) if kind == "MatMul" else None
-        x = w.floats(node.input[0], one, "" if of_zero else input_of(node, 2))
-        zero = input_of(node, 3)
-        steps = one
-        if w.shapes.get(zero):
-            steps = w.constant(np.ones(w.shapes[zero], np.float32))
-            w.shapes[steps] = w.shapes[zero]
-        weight = w.floats(node.input[1], steps, zero, axis)
-        total = w.op(kind, [x, weight], **attrs)
-        total = w.op("Sub", [total, of_zero]) if of_zero else total
-        w.op("Cast", [total], node.output[0], to=TensorProto.INT32)
 
-    return rule
+def _widths(attrs: dict[str, Any], weight: tuple[int, ...]) -> list[int] | None:
+    """Return the widths of a convolution's padding: those at the starts of the axes, then those at
+    the ends.
+
+    Return None if they depend on the size of the image.
+
+    Parameters
+    ----------
+    weight: the shape of the weights.
+    """
+    axes = len(weight) - 2
+    kind = attrs.get("auto_pad", b"NOTSET")
+    if kind == b"NOTSET":
+        return list(attrs.get("pads", [0] * 2 * axes))
+    if kind == b"VALID":
+        return [0] * 2 * axes
+    if any(stride != 1 for stride in attrs.get("strides", ())):
+        return None
+    dilations = attrs.get("dilations", [1] * axes)
+    totals = [step * (size - 1) for step, size in zip(dilations, weight[2:], strict=True)]
+    fewer, more = [total // 2 for total in totals], [-(-total // 2) for total in totals]
+    return [*fewer, *more] if kind == b"SAME_UPPER" else [*more, *fewer]
+
+
+def _integer(
+    w: Writer,
+    node: onnx.NodeProto,
+    kind: str,
+    x: str,
+    axis: int,
+    sums: np.ndarray | None,
+    attrs: dict[str, Any],
+) -> None:
+    """Rewrite `ConvInteger` or `MatMulInteger`, whose results are int32 sums without a scale.
+
+    The zero point of dynamic quantisation is known only at run time, and kernels on integers need a
+    constant one. They compute the sums as if it were 0. The zero point times the sum of the weights
+    is subtracted afterwards.
+
+    Parameters
+    ----------
+    kind: the operator of floats that computes the sums.
+    x: the data.
+    axis: the axis of the weights along which their zero points may differ.
+    sums: the sums of the weights, in a shape that broadcasts to the result. None if the zero point
+        of the data is a constant, or the sums of the weights are not known.
+    """
+    one = w.constant(np.float32(1))
+    data = w.floats(x, one, "" if sums is not None else input_of(node, 2))
+    zero = input_of(node, 3)
+    steps = one
+    if w.shapes.get(zero):
+        steps = w.constant(np.ones(w.shapes[zero], np.float32))
+        w.shapes[steps] = w.shapes[zero]
+    weight = w.floats(node.input[1], steps, zero, axis)
+    total = w.op(kind, [data, weight], **attrs)
+    if sums is not None:
+        point = w.op("Cast", [node.input[2]], to=TensorProto.FLOAT)
+        total = w.op("Sub", [total, w.op("Mul", [point, w.constant(sums)])])
+    w.op("Cast", [total], node.output[0], to=TensorProto.INT32)
 
 
 def _dynamic_matmul(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
@@ -255,8 +323,8 @@ def _with_bias(w: Writer, node: onnx.NodeProto, factors: Sequence[str], bias: st
 RULES: Rules = {
     ("", "QLinearConv"): _qlinear_conv,
     ("", "QLinearMatMul"): _qlinear_matmul,
-    ("", "ConvInteger"): _integer("Conv", 0),
-    ("", "MatMulInteger"): _integer("MatMul", 1),
+    ("", "ConvInteger"): _integer_conv,
+    ("", "MatMulInteger"): _integer_matmul,
     (MICROSOFT, "DequantizeLinear"): as_onnx_has_it,
     (MICROSOFT, "DynamicQuantizeLSTM"): _lstm,
     (MICROSOFT, "DynamicQuantizeMatMul"): _dynamic_matmul,

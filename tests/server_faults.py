@@ -53,9 +53,9 @@ class Process:
     grpc_port: int
     log: Path
 
-    def stop(self) -> int:
-        """End the server with SIGTERM, and return its exit code."""
-        self.process.send_signal(signal.SIGTERM)
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """End the server with a signal, and return its exit code."""
+        self.process.send_signal(number)
         return self.process.wait(60)
 
     def memory(self) -> float:

@@ -35,8 +35,7 @@ std::mutex& MakingPool() {
 
 std::atomic<int> fork_generation{0};
 
-// The shortest time between two wake-ups of sleeping helpers for one job. A wake-up costs the
-// caller microseconds.
+// The shortest time between two wake-ups of helpers for a job. Each costs the caller microseconds.
 constexpr int64_t kCallEveryNs = 30'000;
 
 int NumThreadsByDefault() {
@@ -95,8 +94,7 @@ struct Job::Helper {
   // `visits` names it.
   std::atomic<const Job*> visits{nullptr};
   std::atomic<bool> ends{false};
-  // Whether another thread has lent its core to the helper, so that the helper can end its current
-  // operator.
+  // Whether another thread has lent its core to the helper, so that its operator can end.
   std::atomic<bool> has_borrowed{false};
   // The helper writes the next three fields before it sets `is_there` and before it visits a job.
   pid_t id = 0;
@@ -120,8 +118,7 @@ class LossOfCore {
   Job::Helper* Look(const Job& job) {
     if (++looks_ % kLooks != 0) return nullptr;
     Job::Helper* const helper = job.HelperAtWork();
-    // The load of `is_there` is an acquire, so the caller sees the fields that the helper wrote
-    // about itself. Nothing before this load ensures that.
+    // Only because this load of `is_there` is an acquire, the caller sees the helper's fields.
     if (helper == nullptr || !helper->is_there.load(std::memory_order_acquire)) return nullptr;
     const int64_t on_core_ns = OnCoreNs(helper->on_core_clock);
     if (on_core_ns < 0) return nullptr;
@@ -207,20 +204,21 @@ void ThreadPool::SetNumThreads(int num_threads) {
     throw std::runtime_error("a number of threads must be positive, got " +
                              std::to_string(num_threads));
   }
-  const std::lock_guard<std::mutex> lock(starting_);
-  num_threads_.store(num_threads, std::memory_order_relaxed);
-  const size_t kept = static_cast<size_t>(num_threads - 1);
-  for (size_t i = kept; i < helpers_.size(); ++i) {
-    helpers_[i]->ends.store(true, std::memory_order_seq_cst);
+  std::vector<Helper*> ending;
+  {
+    const std::lock_guard<std::mutex> lock(starting_);
+    num_threads_.store(num_threads, std::memory_order_relaxed);
+    while (helpers_.size() > static_cast<size_t>(num_threads - 1)) {
+      helpers_.back()->ends.store(true, std::memory_order_seq_cst);
+      ending.push_back(helpers_.back().get());
+      ended_.push_back(std::move(helpers_.back()));
+      helpers_.pop_back();
+    }
+    num_helpers_.store(static_cast<int>(helpers_.size()), std::memory_order_relaxed);
+    parked_.Wake(static_cast<int>(helpers_.size() + ending.size()));
   }
-  if (helpers_.size() <= kept) return;
-  parked_.Wake(static_cast<int>(helpers_.size()));
-  for (size_t i = kept; i < helpers_.size(); ++i) helpers_[i]->thread.join();
-  // Keep the objects of ended helpers forever, because a waiting thread may still read such an
-  // object.
-  std::move(helpers_.begin() + kept, helpers_.end(), std::back_inserter(ended_));
-  helpers_.resize(kept);
-  num_helpers_.store(num_threads - 1, std::memory_order_relaxed);
+  // Do not hold the mutex here: a helper may need it to end its last piece of work.
+  for (Helper* helper : ending) helper->thread.join();
 }
 
 void ThreadPool::Start(int helpers) {
@@ -364,8 +362,10 @@ void ThreadPool::MoveOff(Helper* helper, int cpu) {
 
 void ThreadPool::WaitUntilLeft(const Job* job) {
   const std::lock_guard<std::mutex> lock(starting_);
-  for (const std::unique_ptr<Helper>& helper : helpers_) {
-    while (helper->visits.load(std::memory_order_seq_cst) == job) std::this_thread::yield();
+  for (const auto* helpers : {&helpers_, &ended_}) {  // A helper in `ended_` may still be at work.
+    for (const std::unique_ptr<Helper>& helper : *helpers) {
+      while (helper->visits.load(std::memory_order_seq_cst) == job) std::this_thread::yield();
+    }
   }
 }
 

@@ -180,6 +180,7 @@ class ThreadPool : public std::enable_shared_from_this<ThreadPool> {
   std::atomic<int> invited_{0};  // The number of guests that were called and have not left.
   std::mutex starting_;          // Guards the next four fields.
   std::vector<std::unique_ptr<Helper>> helpers_;
+  // Helpers that have ended or will. The objects stay, because a waiting thread may read them.
   std::vector<std::unique_ptr<Helper>> ended_;
   std::atomic<int> num_helpers_{0};
   pid_t witness_ = 0;  // The result of `StartWitness`; 0 until the first helper starts.

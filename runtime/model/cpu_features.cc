@@ -52,6 +52,7 @@ std::set<std::string> FindFeatures() {
   add("fma", basic.c, 12);
   add("avx2", more.b, 5);
   add("avxvnni", most.a, 4);
+  add("gfni", more.c, 8);
   if ((saved & kAvx512) != kAvx512) return found;
   add("avx512f", more.b, 16);
   add("avx512dq", more.b, 17);
@@ -60,6 +61,12 @@ std::set<std::string> FindFeatures() {
   add("avx512vl", more.b, 31);
   add("avx512vnni", more.c, 11);
   add("avx512bf16", most.a, 5);
+  add("avx512ifma", more.b, 21);
+  add("avx512vbmi", more.c, 1);
+  add("avx512vbmi2", more.c, 6);
+  add("avx512bitalg", more.c, 12);
+  add("avx512vpopcntdq", more.c, 14);
+  add("avx512fp16", more.d, 23);
   return found;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/model/tvm_kernels.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -111,6 +112,30 @@ int Free(int /*device_type*/, int /*device_id*/, void* memory) {
 
 std::string SystemError() { return std::generic_category().message(errno); }
 
+std::string PathOf(int file) { return "/proc/self/fd/" + std::to_string(file); }
+
+// Whether the loader has a library that it loaded from `path`.
+bool IsLoaded(const std::string& path) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (library != nullptr) dlclose(library);
+  return library != nullptr;
+}
+
+// Returns the descriptor of a new file in memory, or -1 if there is none.
+//
+// A program may have closed the descriptors of loaded libraries, as programs do that become
+// daemons. The loader still has these libraries, and would take the new file for the library that
+// was loaded from the same path. So the file gets a number whose path has no library.
+int FileInMemory() {
+  int file = memfd_create("tvm_interop_kernels", MFD_CLOEXEC);
+  while (file >= 0 && IsLoaded(PathOf(file))) {
+    const int other = fcntl(file, F_DUPFD_CLOEXEC, file + 1);
+    close(file);
+    file = other;
+  }
+  return file;
+}
+
 void WriteAll(int file, const std::string& data) {
   for (size_t done = 0; done < data.size();) {
     const ssize_t wrote = write(file, data.data() + done, data.size() - done);
@@ -156,9 +181,9 @@ TvmKernels::TvmKernels(std::string code) {
   // memory gets the same path: the loader takes two libraries with one path for the same library.
   std::string path;
   bool is_named = false;
-  file_ = memfd_create("tvm_interop_kernels", MFD_CLOEXEC);
+  file_ = FileInMemory();
   if (file_ >= 0) {
-    path = "/proc/self/fd/" + std::to_string(file_);
+    path = PathOf(file_);
     if (access(path.c_str(), R_OK) != 0) close(file_), file_ = -1;
   }
   if (file_ < 0) {

@@ -35,6 +35,7 @@ SOURCES = [
         )
     ),
     "runtime/core/aligned_memory.cc",
+    "runtime/core/large_pages.cc",
     "passes/plan/sync_plan.cc",
     "passes/graph/op_graph.cc",
     "passes/graph/matching.cc",

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <future>
 #include <memory>
 #include <set>
@@ -147,6 +148,44 @@ TEST_CASE(AHelperJustStartedMayBeLookedAtInItsFirstOperator) {
     pool.SetNumThreads(2);
     executor.Run();
   }
+  pool.SetNumThreads(4);
+}
+
+TEST_CASE(ThreadsBecomeFewerWhileAHelperIsAtWork) {
+  // A helper may need the pool in the middle of an operator, for example to lend its core. Another
+  // thread waits meanwhile for the end of the helper.
+  ThreadPool& pool = ThreadPool::Get();
+  pool.SetNumThreads(2);
+  static std::atomic<bool> has_begun{false}, may_go_on{false};
+  has_begun = may_go_on = false;
+  struct Here : Kernel {
+    void Run() override {
+      while (!has_begun.load()) std::this_thread::yield();
+    }
+  } here;
+  struct There : Kernel {
+    void Run() override {
+      has_begun = true;
+      while (!may_go_on.load()) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      RandomModel(5, 2).Check(1);
+    }
+  } there;
+  CpuExecutor executor(2, 1, {{"here", &here, 0, {}}, {"there", &there, 1, {}}});
+  std::thread runner([&] { executor.Run(); });
+  while (!has_begun.load()) std::this_thread::yield();
+  std::promise<void> changed;
+  std::thread changer([&] {
+    may_go_on = true;
+    pool.SetNumThreads(1);
+    changed.set_value();
+  });
+  const bool ended =
+      changed.get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+  if (!ended) std::abort();  // The threads wait for each other, and cannot be joined.
+  changer.join();
+  runner.join();
+  CHECK_EQ(ThreadsNow(), 1);
   pool.SetNumThreads(4);
 }
 

@@ -16,6 +16,8 @@ import pytest
 import tvm_interop.execution.threads
 from tests.nets import chain, inception_like, two_inputs
 from tvm_interop.cli.app import run_app
+from tvm_interop.cli.console import json_text
+from tvm_interop.cli.run import _top
 from tvm_interop.cli.shape_options import parse_input_shapes
 from tvm_interop.errors import InputError
 
@@ -39,6 +41,22 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert captured.out == ""
     assert "Traceback" not in captured.err
     return captured.err
+
+
+def test_odd_values_of_options_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'--seed'" in refused(capsys, "tune", "net.onnx", "--seed", "-1")
+    assert "cannot read `batch=²`" in refused(capsys, "compile", "net.onnx", "--dim", "batch=²")
+    said = refused(capsys, "serve", "my model.tar", "--http-port", "0", "--grpc-port", "0")
+    assert "cannot be called 'my model': give it a name (--name)" in said
+
+
+def test_the_largest_values_are_exact_and_json_has_no_nan() -> None:
+    largest = [2**53 + 1, 7, -(2**60) - 1]
+    assert [row["value"] for row in _top("y", np.array(largest), 3)] == largest
+    top = _top("y", np.array([1.5, np.nan, np.inf], np.float32), 3)
+    read = json.loads(json_text({"top": top, "time": (2.0, None)}), parse_constant=pytest.fail)
+    assert [row["value"] for row in read["top"]] == [None, None, 1.5]
+    assert read["time"] == [2.0, None]
 
 
 def test_compile_and_run(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

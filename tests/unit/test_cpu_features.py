@@ -45,7 +45,7 @@ def test_flags_become_llvm_features() -> None:
 
 def test_llvm_knows_every_name() -> None:
     """LLVM ignores the name of an unknown feature. So a wrong name would make kernels slow."""
-    everything = sorted(set(cpu_features._X86_64.values()))
+    everything = sorted({*cpu_features._X86_64.values(), *cpu_features._FURTHER.values()})
     target = tvm.target.Target(
         {
             "kind": "llvm",
@@ -78,6 +78,16 @@ def test_a_cpu_of_the_users_choice_is_kept() -> None:
     assert "avx" not in features
     _, features = compiled_for({"kind": "llvm", "mattr": ["+sse4.1"]})
     assert features == ("sse3", "sse4.1", "ssse3")
+
+
+def test_instructions_that_only_a_named_cpu_uses_are_needed_too() -> None:
+    """Cascade Lake has all instructions of Ice Lake that the default target may use."""
+    needed = target_features(tvm.target.Target({"kind": "llvm", "mcpu": "icelake-server"}))
+    older = target_features(tvm.target.Target({"kind": "llvm", "mcpu": "cascadelake"}))
+    assert {"avx512vbmi", "gfni"} <= set(missing_features(needed, older))
+    here = parse_cpuinfo(Path("/proc/cpuinfo").read_text().splitlines())
+    assert missing_features(here) == []
+    assert not {*host_features()} & {*cpu_features._FURTHER.values()}
 
 
 def test_a_machine_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

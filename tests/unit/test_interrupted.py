@@ -20,6 +20,7 @@ COMPILE = """
 import signal, sys, time
 # A shell that runs the tests in the background has told its processes to ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 import tvm_interop.compiler.cpu as cpu
 from tvm_interop.cli.app import run_app
 
@@ -59,8 +60,12 @@ def stopped(tmp_path: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     ("number", "code", "said"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
-    ids=["Ctrl-C", "SIGTERM"],
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "terminated"),
+        (signal.SIGHUP, 129, "terminated"),
+    ],
+    ids=["Ctrl-C", "SIGTERM", "a closed terminal"],
 )
 def test_a_compilation_that_is_stopped_leaves_nothing(
     stopped: subprocess.Popen[str], tmp_path: Path, number: int, code: int, said: str

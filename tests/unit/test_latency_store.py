@@ -64,6 +64,40 @@ def test_all_or_nothing() -> None:
     assert store.records() == []
 
 
+def on_a_full_disk(path: Path) -> LatencyStore:
+    """A store with the record `a`, whose file cannot grow any more."""
+    store = LatencyStore(path)
+    store.put([record("a", 1.0)], [CONV, POOL])
+    store._connection.execute("PRAGMA max_page_count = 1")  # At least the pages that there are.
+    return store
+
+
+MANY = [record(f"{i}" * 500) for i in range(300)]
+
+
+def test_a_full_disk_is_named_and_the_file_stays_free_for_others(tmp_path: Path) -> None:
+    store = on_a_full_disk(tmp_path / "latency.db")
+    with pytest.raises(TVMInteropError, match=r"disk is full; check .* the free space"):
+        store.put(MANY)
+    LatencyStore(tmp_path / "latency.db").put([record("b", 2.0)])
+    assert store.get(["a", "b", MANY[0].key]) == {"a": 1.0, "b": 2.0}
+
+
+def test_a_compilation_goes_on_in_memory_where_the_disk_is_full(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = on_a_full_disk(tmp_path / "latency.db")
+    store.keep(MANY)
+    store.keep([record("c", 3.0)])
+    assert caplog.text.count("latencies in memory from now on") == 1
+    assert "disk is full" in caplog.text
+    assert store.get(["a", "c"]) == {"a": 1.0, "c": 3.0}
+    assert len(store.records()) == len(MANY) + 2
+    assert len(LatencyStore(tmp_path / "latency.db").records()) == 1
+    with pytest.raises(TVMInteropError, match="NOT NULL"):
+        store.keep([Record(key="d", latency_us=None, samples=1, measured_at="")])  # type: ignore[arg-type]
+
+
 def test_delete_takes_along_what_nothing_refers_to() -> None:
     store = LatencyStore(":memory:")
     lone = Record(

@@ -293,3 +293,56 @@ def test_a_module_is_not_timed_on_memory_that_was_lent(path: Path) -> None:
     module.run_on(feed(1), [0])
     module.benchmark(repeat=1, number=1)
     assert module.get_output(0).numpy().tobytes() == outputs(GraphModule(path), 2)[0]
+
+
+def leaky(alpha: float) -> Artifact:
+    """A model whose kernel has the same name for each slope `alpha`."""
+    net = nets.Net()
+    net.op("LeakyRelu", [net.input("x", [1, 8])], "y", alpha=alpha)
+    return tvm_interop.compile(
+        net.model("y"), scheduler="sequential", streams=1, providers=["tvm"],
+        latency_db=":memory:",
+    )  # fmt: skip
+
+
+_DAEMON = """
+import os, sys
+import numpy as np
+from tvm_interop import GraphModule
+
+def run(module):
+    module.run(x=-np.ones((1, 8), np.float32))
+    print(module.get_output(0).numpy()[0, 0])
+
+first = GraphModule("first.tar")
+run(first)
+os.closerange(3, 1000)
+second = GraphModule("second.tar")
+run(second)
+run(first)
+"""
+
+
+def test_kernels_stay_apart_where_a_program_closes_all_descriptors(tmp_path: Path) -> None:
+    """Programs that become daemons do so. The descriptors' numbers are then given out again."""
+    leaky(0.125).save(tmp_path / "first.tar")
+    leaky(0.5).save(tmp_path / "second.tar")
+    ran = subprocess.run(
+        [sys.executable, "-c", _DAEMON], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == ["-0.125", "-0.5", "-0.125"], ran.stderr
+
+
+def test_a_file_that_cannot_be_opened_leaves_one_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(artifact_module, "open", refuse, raising=False)
+    with pytest.raises(tvm_interop.ArtifactError, match="Permission denied; give the path"):
+        load(path)
+    gc.collect()
+    assert not unraisable

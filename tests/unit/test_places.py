@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from tests.nets import Net, chain
 from tvm_interop import DeviceError, InputError
 from tvm_interop._native.library_path import library_path
 from tvm_interop.atomic_file import check_place, replacing
+from tvm_interop.checking.stream_program import Access, StreamOperator, StreamProgram
 from tvm_interop.cli.app import run_app
 
 
@@ -65,12 +68,38 @@ def test_found_out_before_the_work(
         ["run", tar, "--profile", folder],
         ["tune", net, "-o", folder],
         ["schedule", net, "-o", folder],
+        ["show", tar, "-o", folder, "--format", "svg"],
     ):
         assert run_app(arguments) == 2
         assert f"`{folder}` is a folder" in capsys.readouterr().err, arguments
     missing = str(tmp_path / "nowhere" / "all.svg")
-    assert run_app(["perf", tar, "--picture", missing]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+    for arguments in (["perf", tar, "--picture", missing], ["check", tar, "-o", missing]):
+        assert run_app(arguments) == 2
+        assert "there is no folder" in capsys.readouterr().err
+
+
+def test_pictures_are_utf8_in_every_locale(tmp_path: Path) -> None:
+    operators = tuple(
+        StreamOperator(name, name, (), (Access("x"),), ()) for name in ("r\u00e9seau", "b")
+    )
+    (tmp_path / "program.json").write_text(StreamProgram(operators=operators).to_json(), "utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", "tvm_interop", "check", "program.json", "-o", "fault.svg", "--json"],
+        cwd=tmp_path, check=False, capture_output=True,
+        env=os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    )  # fmt: skip
+    assert ran.returncode == 1, ran.stderr
+    assert "r\u00e9seau" in (tmp_path / "fault.svg").read_text("utf-8")
+
+
+def test_names_of_files_need_not_be_utf8(tmp_path: Path) -> None:
+    onnx.save(chain(2), tmp_path / "net.onnx")
+    name = os.fsencode(tmp_path) + b"/net\xff.tar"
+    command = [sys.executable, "-m", "tvm_interop"]
+    for arguments in (["compile", "net.onnx", "--time-budget", "0", "-o", name], ["run", name]):
+        ran = subprocess.run([*command, *arguments], cwd=tmp_path, check=False, capture_output=True)
+        assert ran.returncode == 0, ran.stderr
+        assert arguments[0] == "run" or b"wrote " + name in ran.stdout
 
 
 def test_an_output_may_be_called_file(tmp_path: Path) -> None:

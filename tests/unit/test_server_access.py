@@ -7,6 +7,8 @@ import http.client
 import json
 import logging
 import queue
+import socket
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,53 @@ def test_clients_and_pages_of_ones_own_are_served(server: Server, headers: dict[
     got = np.array(json.loads(said)["outputs"][0]["data"], np.float32).reshape(1, 5)
     x = np.full((1, 12), 0.5, np.float32)
     np.testing.assert_array_equal(got, direct(perceptron(), {"x": x})[0])
+
+
+@pytest.mark.parametrize("origin", ["https://page.example", "https://evil.example"])
+def test_a_browser_lets_only_pages_of_allowed_origins_read_answers(
+    server: Server, origin: str
+) -> None:
+    """A browser asks by OPTIONS before a page sends JSON, and a page reads what a header allows."""
+    assert server.http_port is not None
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=20)
+    asks = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type",
+    }
+    allowed = []
+    for method, body, headers in (
+        ("OPTIONS", None, asks),
+        ("POST", _BODY, {"Content-Type": "application/json"}),
+    ):
+        connection.request(method, INFER, body, {"Origin": origin, **headers})
+        response = connection.getresponse()
+        response.read()
+        is_told = response.getheader("Access-Control-Allow-Origin") == origin
+        allowed.append(response.status == 200 and is_told)
+    connection.close()
+    assert allowed == [origin == "https://page.example"] * 2
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_clients_reach_an_address_of_ipv6() -> None:
+    given = tritonclient.grpc.InferInput("x", [1, 12], "FP32")
+    given.set_data_from_numpy(rows(1))
+    wanted = direct(perceptron(), {"x": rows(1)})[0]
+    options: dict[str, Any] = {"http_port": 0, "grpc_port": 0, "policy": "sequential"}
+    with Server({"net": perceptron()}, host="::1", **options) as server:
+        assert server.http_url == f"[::1]:{server.http_port}"
+        with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+            np.testing.assert_array_equal(client.infer("net", [given]).as_numpy("y"), wanted)
+        with urllib.request.urlopen(f"http://{server.http_url}/v2/health/ready") as answer:
+            assert answer.status == 200
 
 
 def test_beyond_the_loopback_names_are_taken_but_pages_are_not() -> None:

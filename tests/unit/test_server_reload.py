@@ -104,9 +104,9 @@ def test_waiting_requests_run_on_the_new_model(held: Callable[[Artifact], Held])
 def test_what_the_new_model_does_not_take_is_refused_alone(
     held: Callable[[Artifact], Held],
 ) -> None:
-    each = held(perceptron())
+    each, new = held(perceptron()), Model("net", perceptron((1, 2)))
     large, small = asked(each.executor, rows(4)), asked(each.executor, rows(1))
-    each.while_held(lambda: each.executor.add(Model("net", perceptron((1, 2)))))
+    each.while_held(lambda: each.executor.add(new))
     with pytest.raises(InputError, match="batches of 1 to 2, got 4"):
         large.outputs()
     assert small.outputs()[0].shape == (1, 5)

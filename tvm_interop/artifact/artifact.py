@@ -407,7 +407,8 @@ class _Unread:
         self._file = open(path, "rb")  # noqa: SIM115  `fields` or `__del__` closes it.
 
     def __del__(self) -> None:
-        self._file.close()
+        if "_file" in self.__dict__:  # `open` may have failed.
+            self._file.close()
 
     def native_model(self) -> NativeModel | None:
         """Load the file in the native library; return None if the library refuses it.

@@ -32,7 +32,7 @@ from . import serve as serve_verb
 from . import show as show_verb
 from . import sign as sign_verbs
 from . import tune as tune_verb
-from .console import INTERRUPTED, TERMINATED, complain, help_of, note_warning
+from .console import INTERRUPTED, complain, help_of, note_warning
 
 app = typer.Typer(
     name="tvm-interop",
@@ -66,6 +66,10 @@ for _name, _verb in VERBS.items():
 app.add_typer(db_verbs.app, name="db")
 
 
+_SHELL = 128
+"""A shell adds this number to the number of the signal that ended a command."""
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(__version__)
@@ -93,16 +97,16 @@ def run_app(arguments: Sequence[str]) -> int:
     """Run a command line, and return the exit code.
 
     The code is 0 for success and 2 for an error; `check` returns 1 for an unsafe program. An error
-    prints one message on standard error, and `--verbose` adds the traceback. Ctrl-C and SIGTERM end
-    the command like an error, so that no half-written file remains. Their exit codes are 130 and
-    143, as in shells.
+    prints one message on standard error, and `--verbose` adds the traceback. Ctrl-C, SIGTERM and
+    SIGHUP end the command like an error, so that no half-written file remains. Their exit codes are
+    130, 143 and 129, as in shells.
     """
     verbose = "--verbose" in arguments or "-v" in arguments
     if verbose:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("tvm_interop").setLevel(logging.INFO)
     try:
-        with _ended_by_sigterm(), warnings.catch_warnings():
+        with _ended_by_signals(), warnings.catch_warnings():
             warnings.showwarning = note_warning  # type: ignore[assignment]
             code = typer.main.get_command(app).main(
                 args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False
@@ -111,9 +115,10 @@ def run_app(arguments: Sequence[str]) -> int:
         code = exit.code
     except typer.Abort:
         code = INTERRUPTED
-    except _Terminated:
-        complain("terminated")
-        return TERMINATED
+    except _Terminated as ended:
+        with contextlib.suppress(OSError):  # The terminal may be closed.
+            complain("terminated")
+        return _SHELL + ended.number
     except (TVMInteropError, OSError, typer.TyperException) as error:
         if verbose:
             traceback.print_exc(file=sys.stderr)
@@ -125,29 +130,36 @@ def run_app(arguments: Sequence[str]) -> int:
 
 
 class _Terminated(BaseException):
-    """Raised in the main thread when the process receives SIGTERM."""
+    """Raised in the main thread when the process receives SIGTERM or SIGHUP."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise `_Terminated`, unless this process already handles SIGTERM in another way.
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise `_Terminated`, unless this process handles them in another way.
 
-    In any other thread than the main thread this function does nothing, because only the main
-    thread may set signal handlers.
+    A terminal that is closed sends SIGHUP, which `nohup` tells a process to ignore. In any other
+    thread than the main thread this function does nothing, because only the main thread may set
+    signal handlers.
     """
 
-    def end(*_: object) -> None:
-        raise _Terminated
+    def end(number: int, _: object) -> None:
+        raise _Terminated(number)
 
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, end)
+    handled = []
+    if threading.current_thread() is threading.main_thread():
+        ending = (signal.SIGTERM, signal.SIGHUP)
+        handled = [number for number in ending if signal.getsignal(number) == signal.SIG_DFL]
+    for number in handled:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _message(error: Exception) -> str:

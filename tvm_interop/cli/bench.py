@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from ..errors import InputError
 from . import options, shape_options
-from .console import measuring_bar, table
+from .console import json_text, measuring_bar, table
 from .flags import DeviceFlags, with_flags
 from .names import SCHEDULERS
 
@@ -86,7 +85,7 @@ def compare(
         rows, noise_ratio = _measure(compilation, chosen, rounds)
     if as_json:
         facts = {"rows": [asdict(row) for row in rows], "noise_ratio": noise_ratio}
-        typer.echo(json.dumps({"model": str(model), "rounds": rounds, **facts}))
+        typer.echo(json_text({"model": str(model), "rounds": rounds, **facts}))
         return
     typer.echo(table([_HEADINGS, *map(_cells, rows)]))
     typer.echo(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..atomic_file import replacing
+from ..atomic_file import check_place, replacing
 from ..errors import InputError
 from . import options
+from .console import json_text
 
 if TYPE_CHECKING:
     from ..checking.stream_program import StreamProgram
@@ -49,13 +49,15 @@ def check_program(
 
     if output is not None and output.suffix != ".svg":
         raise InputError(f"`--output {output}` is not an .svg file; give a name that ends in .svg")
+    if output is not None:
+        check_place(output)
     report = check(_of_artifact(program) if program.suffix == ".tar" else program)
     if output is not None:
         with replacing(output) as temporary:
-            Path(temporary).write_text(to_svg(report))
+            Path(temporary).write_text(to_svg(report), "utf-8")
     if as_json:
         faults = [asdict(fault) for fault in report.faults]
-        typer.echo(json.dumps({"safe": report.is_safe, "faults": faults}))
+        typer.echo(json_text({"safe": report.is_safe, "faults": faults}))
     else:
         typer.echo(report.text)
     if not report.is_safe:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from . import options
+from .console import json_text
 
 
 def compare_artifacts(
@@ -60,4 +60,4 @@ def compare_artifacts(
     from ..explaining.text import comparison_text
 
     found = compare(first, second, measure=not no_measure, total_s=seconds, each_s=seconds / 20)
-    typer.echo(json.dumps(found.as_dict()) if as_json else comparison_text(found))
+    typer.echo(json_text(found.as_dict()) if as_json else comparison_text(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ import typer
 
 from ..errors import ScheduleError
 from . import options, shape_options
-from .console import counted, measuring_bar, note_missing_libraries
+from .console import counted, json_text, measuring_bar, note_missing_libraries
 from .flags import CompileFlags, ScheduleFlags, with_flags
 from .formats import check_model_format, check_output_format
 from .pass_flags import PassFlags
@@ -123,7 +122,7 @@ def compile_model(
             options.parse_names(flags.providers), "cuda" if runs_on_cuda(artifact.plan) else "cpu"
         )
     if as_json:
-        typer.echo(json.dumps(_facts(artifact)))
+        typer.echo(json_text(_facts(artifact)))
         return
     if given is not None and schedule is not None:
         typer.echo(_given_line(artifact, given, schedule.name))
@@ -141,7 +140,7 @@ def read_schedule(path: Path) -> Schedule:
     from ..scheduling import Schedule
 
     try:
-        return Schedule.from_json(path.read_text())
+        return Schedule.from_json(path.read_text("utf-8"))
     except OSError as error:
         raise ScheduleError(f"cannot read schedule `{path}`: {error.strerror}") from error
     except (ScheduleError, UnicodeDecodeError) as error:

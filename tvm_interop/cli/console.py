@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """The exit code of a program that Ctrl-C stopped, as in shells."""
-TERMINATED = 143
-"""The exit code of a program that SIGTERM stopped, as in shells."""
 
 
 def help_of(verb: Callable[..., object]) -> str:
@@ -60,6 +60,28 @@ def note_warning(message: Warning | str, *_: object) -> None:
     to a user of the command line.
     """
     note(f"warning: {message}")
+
+
+def json_text(facts: object) -> str:
+    """Return plain data as JSON text. NaN and infinity become null, because JSON lacks them.
+
+    Examples
+    --------
+    >>> json_text({"name": "y", "values": [1, float("nan")]})
+    '{"name": "y", "values": [1, null]}'
+    """
+    try:
+        return json.dumps(facts, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(facts), allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def counted(number: int, noun: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from ..atomic_file import replacing
 from ..errors import InputError
 from ..machine.cpu_name import cpu_model
 from . import options
+from .console import json_text
 
 if TYPE_CHECKING:
     from ..latency.measurement import Record
@@ -34,7 +34,7 @@ def show_stats(
     """Say how many latencies the database holds for each device and TVM version."""
     store = _open(latency_db)
     facts = _facts(store)
-    typer.echo(json.dumps(facts) if as_json else _summary(facts))
+    typer.echo(json_text(facts) if as_json else _summary(facts))
 
 
 @app.command("export")
@@ -240,4 +240,4 @@ def _summary(facts: dict[str, Any]) -> str:
 
 
 def _tell(as_json: bool, text: str, facts: dict[str, Any]) -> None:
-    typer.echo(json.dumps(facts) if as_json else text)
+    typer.echo(json_text(facts) if as_json else text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from ..machine.cpu_features import host_features
 from ..machine.cpu_name import cpu_model
 from . import options
+from .console import json_text
 
 _MOST_GPUS = 16
 
@@ -20,7 +20,7 @@ def list_devices(
 ) -> None:
     """List the devices that models can run on: the CPU, GPUs, and the kernel libraries found."""
     facts = _facts()
-    typer.echo(json.dumps(facts) if as_json else _summary(facts))
+    typer.echo(json_text(facts) if as_json else _summary(facts))
 
 
 def _facts() -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from ..errors import InputError
 from . import options, shape_options
-from .console import measuring_bar
+from .console import json_text, measuring_bar
 from .flags import DeviceFlags, with_flags
 
 
@@ -85,10 +84,10 @@ def explain_model(
         }
         if operator is not None:
             found = explain_operator(model, operator, **common)
-            typer.echo(json.dumps(found.as_dict()) if as_json else operator_text(found))
+            typer.echo(json_text(found.as_dict()) if as_json else operator_text(found))
             return
         explained = explain(model, pair, try_number=try_number, request=request, **common)
-    typer.echo(json.dumps(explained.as_dict()) if as_json else explanation_text(explained))
+    typer.echo(json_text(explained.as_dict()) if as_json else explanation_text(explained))
 
 
 def _request(model: Path | str, dims: str | None, operator: str | None) -> dict[str, int] | None:

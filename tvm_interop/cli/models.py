@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
 
 from . import options
-from .console import table
+from .console import json_text, table
 
 if TYPE_CHECKING:
     from ..models.describe import Description
@@ -36,7 +35,7 @@ def list_models(
             "networks": [asdict(network) for network in described],
             "light": models.light.names(),
         }
-        typer.echo(json.dumps(facts))
+        typer.echo(json_text(facts))
         return
     typer.echo(table([_HEADINGS, *map(_row, described)], left=(0, len(_HEADINGS) - 1)))
     typer.echo("\n" + "  ".join(f"light:{name}" for name in models.light.names()))

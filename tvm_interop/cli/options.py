@@ -482,7 +482,7 @@ def read_blocks(path: Path) -> list[list[str]]:
     import json
 
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"--blocks `{path}` cannot be read as JSON: {error}") from error
     if not isinstance(found, list) or not all(isinstance(block, list) for block in found):

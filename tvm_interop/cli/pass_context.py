@@ -91,7 +91,7 @@ def _read_entry(entry: str, known: dict[str, str]) -> tuple[str, Any]:
     kind = known[name]
     if kind == "bool" and text.lower() in _TRUTH:
         return name, _TRUTH[text.lower()]
-    if kind == "int" and text.lstrip("-").isdigit():
+    if kind == "int" and text.removeprefix("-").isdecimal():
         return name, int(text)
     readable = {"bool": "true or false", "int": "a whole number"}.get(kind)
     reason = (

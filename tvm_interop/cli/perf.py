@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from ..atomic_file import check_place, replacing
 from ..errors import InputError
 from . import options
-from .console import counting_bar, note, table
+from .console import counting_bar, json_text, note, table
 from .flags import Flags, with_flags
 from .input_files import InputFlags
 
@@ -222,7 +221,7 @@ def measure(
             **contest.as_json(found, ratios),
             "left_out": left_out,
         }
-        typer.echo(json.dumps(facts))
+        typer.echo(json_text(facts))
         return
     typer.echo(_summary(found, ratios, asked.rate))
 
@@ -309,7 +308,7 @@ def _draw(contestants: Sequence[Contestant], path: Path) -> None:
 
     drawing = percentiles_svg({one.name: latencies_of(one) for one in contestants})
     with replacing(path) as temporary:
-        Path(temporary).write_text(drawing)
+        Path(temporary).write_text(drawing, "utf-8")
 
 
 def _summary(found: Sequence[Found], ratios: dict[str, Ratio], rate: float | None) -> str:

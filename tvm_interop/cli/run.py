@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..atomic_file import check_place, replacing
 from ..errors import DeviceError, InputError
 from ..execution.strings import DTYPE
 from . import options, shape_options
-from .console import measuring_bar, note, table
+from .console import json_text, measuring_bar, note, table
 from .flags import Flags, with_flags
 from .input_files import InputFlags
 
@@ -179,7 +178,7 @@ class ReportFlags(Flags):
         rows = module.profile()
         if self.profile is not None:
             with replacing(self.profile) as temporary:
-                Path(temporary).write_text(chrome_trace(rows, module.plan))
+                Path(temporary).write_text(chrome_trace(rows, module.plan), "utf-8")
         return {"profile": [row._asdict() for row in rows]} if self.print_profile else {}
 
 
@@ -264,7 +263,7 @@ def run_model(
     module.run(given.arrays(*module.get_input_info()))
     cost = artifact.cost_of(module.sizes) if module.sizes else None
     facts = {"request": None if cost is None else asdict(cost), **report.facts(module)}
-    typer.echo(json.dumps(facts) if as_json else _summary(facts, cost))
+    typer.echo(json_text(facts) if as_json else _summary(facts, cost))
 
 
 def _artifact(
@@ -351,7 +350,8 @@ def _top(name: str, array: np.ndarray, number: int) -> list[dict[str, Any]]:
         )
     flat = array.ravel()
     order = np.argsort(flat)[::-1][:number]
-    return [{"index": int(i), "value": float(flat[i])} for i in order]
+    is_whole = array.dtype.kind in "iu"
+    return [{"index": int(i), "value": (int if is_whole else float)(flat[i])} for i in order]
 
 
 def _summary(facts: dict[str, Any], cost: RequestCost | None) -> str:
@@ -363,7 +363,9 @@ def _summary(facts: dict[str, Any], cost: RequestCost | None) -> str:
     ]
     if cost is not None:
         lines.append(f"sizes: {cost}")
-    lines += [f"  [{entry['index']}] {entry['value']:.6g}" for entry in facts.get("top", ())]
+    for entry in facts.get("top", ()):
+        value = entry["value"]
+        lines.append(f"  [{entry['index']}] {value if isinstance(value, int) else f'{value:.6g}'}")
     if "time_ms" in facts:
         figures = "  ".join(f"{key} {value:.4f}" for key, value in facts["time_ms"].items())
         lines.append(f"time in ms: {figures}")

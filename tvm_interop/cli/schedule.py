@@ -10,7 +10,7 @@ import typer
 
 from ..atomic_file import check_place, replacing
 from . import options, shape_options
-from .console import measuring_bar
+from .console import json_text, measuring_bar
 from .flags import KernelFlags, ScheduleFlags, SearchTimeFlags, with_flags
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ def schedule_model(
         )
     if output is not None:
         with replacing(output) as temporary:
-            Path(temporary).write_text(schedule.to_json() + "\n")
+            Path(temporary).write_text(schedule.to_json() + "\n", "utf-8")
     if as_json:
-        typer.echo(json.dumps(_facts(schedule, output)))
+        typer.echo(json_text(_facts(schedule, output)))
     elif output is None:
         typer.echo(schedule.to_json())
     else:

@@ -147,7 +147,7 @@ def parse_dims(text: str | None) -> dict[str, int]:
     sizes = {}
     for part in text.split(",") if text else ():
         name, _, size = part.rpartition("=")
-        if not name.strip() or not size.strip().isdigit():
+        if not name.strip() or not size.strip().isdecimal():
             raise InputError(
                 f"--dim: cannot read `{part}`; write NAME=SIZE, several with commas between, such "
                 "as batch=1,past=64"

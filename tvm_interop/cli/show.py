@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ..atomic_file import replacing
+from ..atomic_file import check_place, replacing
 from ..errors import InputError
 from ..machine.cpu_name import cpu_model
 from . import options, shape_options
-from .console import counted, measuring_bar
+from .console import counted, json_text, measuring_bar
 
 if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
@@ -92,6 +91,7 @@ def show(
         raise InputError("--format dot draws one graph; give one artifact")
     if with_verdicts and chosen is not Format.html:
         raise InputError("--explain adds to the html page; give --format html")
+    check_place(path)
     titles = _titles(models)
     artifacts = [load(m, kernels=not no_run, trusted_keys=trusted_key) for m in models]
     request = shape_options.parse_dims(dims) if dims is not None else None
@@ -103,7 +103,7 @@ def show(
     with replacing(path) as temporary:
         Path(temporary).write_bytes(_drawn(records, chosen, explanations))
     if as_json:
-        typer.echo(json.dumps({"output": str(path), "records": [_facts(r) for r in records]}))
+        typer.echo(json_text({"output": str(path), "records": [_facts(r) for r in records]}))
         return
     _tell(records)
     typer.echo(f"wrote {path}")

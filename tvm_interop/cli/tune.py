@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ from ..atomic_file import check_place, replacing
 from ..errors import InputError
 from ..ownership import why_not_trusted
 from . import options, shape_options
-from .console import INTERRUPTED, tuning_bar
+from .console import INTERRUPTED, json_text, tuning_bar
 from .flags import DeviceFlags, SearchFlags, SearchTimeFlags, with_flags
 
 if TYPE_CHECKING:
@@ -63,7 +62,8 @@ Output = Annotated[
     ),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", help="Seed of the random numbers.", rich_help_panel="Scheduling")
+    int,
+    typer.Option("--seed", min=0, help="Seed of the random numbers.", rich_help_panel="Scheduling"),
 ]
 
 
@@ -144,7 +144,7 @@ def tune_model(
         except KeyboardInterrupt:
             tuning.interrupted = True
     facts = _facts(tuning)
-    typer.echo(json.dumps(facts) if as_json else _summary(facts))
+    typer.echo(json_text(facts) if as_json else _summary(facts))
     if tuning.interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -226,7 +226,7 @@ class Tuning:
 
     def _write(self, schedule: Schedule) -> None:
         with replacing(self.output) as temporary:
-            Path(temporary).write_text(schedule.to_json() + "\n")
+            Path(temporary).write_text(schedule.to_json() + "\n", "utf-8")
         self.best = schedule
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from rich.progress import Progress
 from ..compiler.api import Compilation, CompileOptions
 from ..compiler.kernel_tuning import KernelProgress, KernelTuning
 from ..kernels.tuning_records import TuningRecords
-from .console import INTERRUPTED, table, tuning_bar
+from .console import INTERRUPTED, json_text, table, tuning_bar
 
 DEFAULT_FOLDER = Path("tuning_records")
 """The default folder for trials, relative to the working directory."""
@@ -68,7 +67,7 @@ def tune_kernels(
         "tuned_us": sum(kernel.uses * kernel.best_us for kernel in kernels),
         "kernels": [_kernel_facts(kernel) for kernel in kernels],
     }
-    typer.echo(json.dumps(facts) if as_json else _summary(facts, kernels))
+    typer.echo(json_text(facts) if as_json else _summary(facts, kernels))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 

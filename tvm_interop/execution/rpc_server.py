@@ -46,6 +46,7 @@ class ServerAddress:
         InputError: `tracker` has another form, or the key is empty.
         """
         host, _, port = tracker.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")  # These enclose addresses of IPv6.
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise InputError(f"the tracker is `{tracker}`; give HOST:PORT, as in 127.0.0.1:9190")
         if not key:

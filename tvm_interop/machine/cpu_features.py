@@ -35,6 +35,17 @@ _X86_64 = {
     "avx512_bf16": "avx512bf16",
     "avx_vnni": "avxvnni",
 }
+_FURTHER = {
+    "avx512ifma": "avx512ifma",
+    "avx512vbmi": "avx512vbmi",
+    "avx512_vbmi2": "avx512vbmi2",
+    "avx512_bitalg": "avx512bitalg",
+    "avx512_vpopcntdq": "avx512vpopcntdq",
+    "avx512_fp16": "avx512fp16",
+    "gfni": "gfni",
+}
+"""Further instructions, which kernels use only if the target names them or a CPU that has them. The
+default target leaves them out, so that its kernels run on more machines."""
 
 
 @functools.cache
@@ -46,6 +57,12 @@ def host_features() -> tuple[str, ...]:
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return ()
+    return tuple(name for name in _all_features() if name not in _FURTHER.values())
+
+
+@functools.cache
+def _all_features() -> tuple[str, ...]:
+    """Return what `host_features` returns, and the instructions in `_FURTHER` that this CPU has."""
     try:
         with open("/proc/cpuinfo") as file:
             return parse_cpuinfo(file)
@@ -55,10 +72,11 @@ def host_features() -> tuple[str, ...]:
 
 def parse_cpuinfo(lines: Iterable[str]) -> tuple[str, ...]:
     """Return LLVM's names of the instructions in the first `flags` line of `/proc/cpuinfo`."""
+    known = _X86_64 | _FURTHER
     for line in lines:
         key, _, value = line.partition(":")
         if key.strip() == "flags":
-            return tuple(sorted(_X86_64[flag] for flag in set(value.split()) & set(_X86_64)))
+            return tuple(sorted(known[flag] for flag in set(value.split()) & set(known)))
     return ()
 
 
@@ -72,7 +90,8 @@ def missing_features(features: Iterable[str], host: tuple[str, ...] | None = Non
     host: the instructions that the CPU has; by default the instructions of this machine's
         CPU.
     """
-    host = host_features() if host is None else host
+    if host is None:
+        host = _all_features() if host_features() else ()
     return sorted(set(features) - set(host)) if host else []
 
 
@@ -92,7 +111,8 @@ def target_features(target: Any) -> tuple[str, ...]:
     # LLVM ignores `mattr` if the target has no `mcpu`. So a target without `mcpu` gets `x86-64`.
     known = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", **attrs})
     of_cpu = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(known)
-    return tuple(sorted({str(name) for name in of_cpu} & set(_X86_64.values())))
+    names = {*_X86_64.values(), *_FURTHER.values()}
+    return tuple(sorted({str(name) for name in of_cpu} & names))
 
 
 @dataclass(frozen=True)

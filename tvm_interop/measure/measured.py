@@ -491,4 +491,4 @@ class MeasuredLatency(LatencyModel):
             for key, estimate in found.items()
         ]
         ran = {op for streams in programs.values() for ops in streams for op in ops}
-        self._store.put(records, [self.workload(op) for op in sorted(ran)])
+        self._store.keep(records, [self.workload(op) for op in sorted(ran)])

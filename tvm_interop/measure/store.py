@@ -168,6 +168,35 @@ class LatencyStore:
                 ],
             )
 
+    def keep(self, records: Iterable[Record], workloads: Iterable[Workload] = ()) -> None:
+        """Write records like `put`. If the file cannot be written to, go on in memory.
+
+        For example, the disk may be full. A compilation needs its latencies in any case, so the
+        contents of the file are copied to memory, and a warning is logged. From then on, nothing is
+        written to the file.
+
+        Raises
+        ------
+        TVMInteropError
+            The file cannot be read, or a record is invalid.
+        """
+        records, workloads = list(records), list(workloads)
+        try:
+            self.put(records, workloads)
+        except TVMInteropError as error:
+            if self.path == ":memory:" or not isinstance(error.__cause__, sqlite3.OperationalError):
+                raise
+            _LOG.warning("%s; this process keeps its latencies in memory from now on", error)
+            self._move_to_memory()
+            self.put(records, workloads)
+
+    def _move_to_memory(self) -> None:
+        with self._explained():
+            memory = sqlite3.connect(":memory:", isolation_level=None)
+            self._connection.backup(memory)
+            self._connection.close()
+        self._connection, self.path = memory, ":memory:"
+
     def records(self, device: str | None = None) -> list[Record]:
         """All records in the order of their keys; with `device`, only records of that device."""
         where, values = ("", []) if device is None else (" WHERE device = ?", [device])
@@ -311,10 +340,12 @@ class LatencyStore:
             self._connection.execute(f"BEGIN {kind}")
             try:
                 yield self._connection
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                # After some errors, such as a full disk, SQLite itself has ended the transaction.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

@@ -59,6 +59,11 @@ class Access:
         self._token = None if token is None else token.encode()
 
     @property
+    def origins(self) -> frozenset[str]:
+        """The origins of web pages that may use the server, in lower case; `*` for all."""
+        return self._origins
+
+    @property
     def wants_token(self) -> bool:
         """Whether clients need a token."""
         return self._token is not None

@@ -82,15 +82,15 @@ class Executor:
         # While a thread lets the policy decide, only that thread changes the dispatcher. While no
         # thread does so, any thread may change the dispatcher.
         self._dispatcher = Dispatcher()
-        self._wake = threading.Condition()
+        # Workers wait on `_wake`; threads that wait for the workers wait on `_at_rest`.
+        lock = threading.RLock()
+        self._wake, self._at_rest = threading.Condition(lock), threading.Condition(lock)
         # A thread must hold the lock of `_wake` to use any of the following attributes.
         self._arrived: list[Ticket] = []
         self._ended: list[Job] = []
         self._ready: deque[Job] = deque()
         self._waiting: dict[str, int] = {}
-        self._in_flight = 0
-        self._num_blocks_at_work = 0
-        self._next_id = 0
+        self._in_flight = self._num_blocks_at_work = self._next_id = 0
         self._until_us = math.inf
         self._has_changed = self._is_deciding = False
         self._is_paused = self._is_draining = self._is_stopped = False
@@ -268,7 +268,7 @@ class Executor:
                 left = until - time.monotonic()
                 if left <= 0:
                     return False
-                self._wake.wait(min(left, 0.2))
+                self._at_rest.wait(min(left, 0.2))
         return True
 
     def close(self, limit_s: float | None = None) -> None:
@@ -337,8 +337,8 @@ class Executor:
                 elif self._ready and (
                     self._ready[0].block == WHOLE or self._num_blocks_at_work < self._instances
                 ):
-                    if self._has_changed or len(self._ready) > 1:
-                        self._wake.notify()
+                    if self._has_changed or len(self._ready) > 1 or self._until_us < math.inf:
+                        self._wake.notify()  # Another thread decides, runs, or waits for the time.
                     job = self._ready.popleft()
                     self._num_blocks_at_work += job.block != WHOLE
                     return job
@@ -374,7 +374,7 @@ class Executor:
         self._until_us = decision.until_us
         self._in_flight -= len(decision.refused) + decision.num_finished
         if self._in_flight == 0 or self._is_paused:
-            self._wake.notify_all()
+            self._at_rest.notify_all()
 
     def _carry_out(self, job: Job) -> None:
         """Run a job and complete its requests. If a batch fails, its requests run one by one."""
@@ -461,7 +461,7 @@ class Executor:
             ):
                 self._has_changed = True
                 self._wake.notify_all()
-                self._wake.wait(0.05)
+                self._at_rest.wait(0.05)
             is_stopped = self._is_stopped
             if not is_stopped:
                 self._serve(models, policy)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -69,7 +70,17 @@ def http_app(service: Service) -> Starlette:
         for method in ("GET", "POST"):
             route(f"/v2/{kind}sharedmemory/{{rest:path}}", _shared_memory, method)
     route("/metrics", _metrics)
-    return Starlette(routes=routes, exception_handlers={HTTPException: _wrong_path})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _wrong_path})
+    if service.access.origins:
+        # Without these headers, a browser lets no page of another origin send JSON or read answers.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=sorted(service.access.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=[JSON_LENGTH, _ID, "Retry-After"],
+        )
+    return app
 
 
 async def _answered(handler: Handler, service: Service, request: Request) -> Response:

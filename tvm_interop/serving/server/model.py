@@ -44,10 +44,11 @@ class Model(AnyModel):
         self.artifact = artifact
         self._shapes = shapes = Shapes(artifact)
         own = sum(shapes.instance_nbytes(shape) for shape in range(len(shapes)))
+        has_rows = max(shapes.batch_sizes, default=1) > 1
         super().__init__(
             name,
-            specs_of(shapes.inputs, strings=shapes.strings.inputs),
-            specs_of(shapes.outputs, shapes.counted.axes, shapes.strings.outputs),
+            specs_of(shapes.inputs, strings=shapes.strings.inputs, has_rows=has_rows),
+            specs_of(shapes.outputs, shapes.counted.axes, shapes.strings.outputs, has_rows),
             Memory(shapes.weights_nbytes, own),
             shapes.batch_sizes,
         )

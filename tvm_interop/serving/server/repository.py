@@ -45,7 +45,8 @@ def check_name(name: str) -> None:
     """
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"a model cannot be called {name[:128]!r}: take letters, digits, `_`, `.` and `-`"
+            f"a model cannot be called {name[:128]!r}: give it a name (--name) of letters, digits, "
+            "`_`, `.` and `-`"
         )
 
 

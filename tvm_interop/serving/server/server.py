@@ -90,7 +90,7 @@ class Server:
     # The method `run` serves in the calling thread.
 
     def run(self) -> int:
-        """Serve until SIGTERM or SIGINT, then finish the accepted requests.
+        """Serve until SIGTERM, SIGINT or SIGHUP, then finish the accepted requests.
 
         Returns
         -------
@@ -170,12 +170,12 @@ class Server:
     @property
     def http_url(self) -> str:
         """The host and port of HTTP, in the format that tritonclient expects."""
-        return f"{self.config.host}:{self.http_port}"
+        return f"{_in_url(self.config.host)}:{self.http_port}"
 
     @property
     def grpc_url(self) -> str:
         """The host and port of gRPC, in the format that tritonclient expects."""
-        return f"{self.config.host}:{self.grpc_port}"
+        return f"{_in_url(self.config.host)}:{self.grpc_port}"
 
     def _run_in_thread(self) -> None:
         try:
@@ -190,7 +190,10 @@ class Server:
 
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         if signals:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            ending = [signal.SIGTERM, signal.SIGINT]
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # `nohup` ignores it.
+                ending.append(signal.SIGHUP)
+            for number in ending:
                 self._loop.add_signal_handler(number, self._end.set)
         service = self.service = Service(self.config)
         self._warn()
@@ -261,6 +264,11 @@ class Server:
             _LOG.error("%d requests could not be served in time", executor.in_flight)
         await asyncio.to_thread(executor.close, 1.0)
         service.close()
+
+
+def _in_url(host: str) -> str:
+    """Return a host as URLs write it: an address of IPv6 is enclosed in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _require_libraries() -> None:

@@ -48,6 +48,7 @@ def specs_of(
     ports: Sequence[Sequence[Port]],
     open_axes: Mapping[int, int] | None = None,
     strings: Container[int] = (),
+    has_rows: bool = False,
 ) -> tuple[TensorSpec, ...]:
     """Return the specifications of the inputs or outputs of a model.
 
@@ -57,12 +58,14 @@ def specs_of(
     open_axes: the axis whose size depends on values of the inputs, keyed by the position of the
         output. Outputs without such an axis are left out.
     strings: the positions of the tensors that are strings.
+    has_rows: whether the first axis is the rows of a batch, of which a request may have fewer.
     """
     found = []
+    rows = 0 if has_rows else None
     for i, each in enumerate(zip(*ports, strict=True)):
         sizes = zip(*(port.shape for port in each), strict=True)
         shape = tuple(
-            size[0] if len(set(size)) == 1 and axis != (open_axes or {}).get(i) else -1
+            size[0] if len(set(size)) == 1 and axis not in ((open_axes or {}).get(i), rows) else -1
             for axis, size in enumerate(sizes)
         )
         dtype = DTYPE if i in strings else each[0].dtype

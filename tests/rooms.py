@@ -96,8 +96,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "serving_policies", "top", "top_whole",
     ),
     "session": (
-        "known_kernels", "like_onnxruntime", "session", "session_background", "session_by_size",
-        "session_fork",
+        "inference_session", "known_kernels", "like_onnxruntime", "session", "session_background",
+        "session_by_size", "session_fork",
     ),
     "tests": (
         "audit", "code_blocks", "doctests", "environment_page", "house", "install_page", "links",

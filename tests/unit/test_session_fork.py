@@ -55,7 +55,9 @@ def test_runs_in_the_background_of_a_child(session: Session) -> None:
 def test_instances_that_the_parent_was_running_are_made_anew(session: Session) -> None:
     """Threads of the parent have both instances and all locks at the fork."""
     assert session._pool is not None
-    taken = [session._pool.take() for _ in range(2)]
+    runs = [object(), object()]
+    for run in runs:
+        session._pool.take(run)
     with session._compiling, session._by_shape._lock:
 
         def work() -> None:
@@ -69,8 +71,28 @@ def test_instances_that_the_parent_was_running_are_made_anew(session: Session) -
             session.close()
 
         assert in_forked_child(work) == ""
-    for module in taken:
-        session._pool.put(module)
+    for run in runs:
+        session._pool.give_back(run)
+    check_run(session)
+
+
+def test_an_instance_that_a_signal_took_is_free_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C raises an exception after an instance has left the list of the free ones."""
+    pool = session._pool
+    assert pool is not None
+
+    class Interrupted(dict[object, int]):
+        def __setitem__(self, run: object, number: int) -> None:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pool, "_taken", Interrupted())
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                session.run(None, {"x": X})
+    assert len(pool._free) == 2
     check_run(session)
 
 

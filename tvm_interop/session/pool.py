@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
     from .profile_file import ProfileFile
 
 
+_LOOK_EVERY_S = 1.0
+"""A run that waits for an instance looks this often for one that no other run has given back."""
+
+
+class Run:
+    """Stands for a run, which uses one of the instances."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+
 class Pool:
     """The instances of one artifact. Each run uses an instance that no other run uses.
 
@@ -34,8 +46,9 @@ class Pool:
         # None stands for an instance that is made when it is taken.
         self._all: list[GraphModule | None] = [self.first]
         self._all += [self._made() for _ in range(instances - 1)]
-        # Which of the instances each run has, by an object that stands for the run.
-        self._taken: dict[object, int] = {}
+        # Which of the instances each run has. An entry goes with its run, even if the exception of
+        # a signal, such as that of Ctrl-C, prevents `give_back`.
+        self._taken: weakref.WeakKeyDictionary[Run, int] = weakref.WeakKeyDictionary()
         self._renew()
         if self._shares_memory:  # All sizes share memory, so it costs little to open all.
             for module in self._modules():
@@ -55,7 +68,7 @@ class Pool:
         -------
         The outputs at the positions `wanted`, as new arrays.
         """
-        run = object()
+        run = Run()
         try:
             module = self.take(run)
             given = _known_to(module, feed)
@@ -71,7 +84,7 @@ class Pool:
 
     def profile(self, feed: Mapping[str, Any]) -> list[OpProfile]:
         """Run once and return the times at which each operator ran."""
-        run = object()
+        run = Run()
         try:
             module = self.take(run)
             module.set_input(**_known_to(module, feed))
@@ -79,40 +92,42 @@ class Pool:
         finally:
             self.give_back(run)
 
-    def take(self, run: object) -> GraphModule:
+    def take(self, run: Run) -> GraphModule:
         """Return an instance that no other run has. Wait until there is one.
 
         The caller must call `give_back(run)`, even if this method raises an exception.
         """
-        with self._changed:
-            while not self._free:
-                self._changed.wait()
-            self._taken[run] = self._free.pop()
-        number = self._taken[run]
+        with self._lock:
+            # A thread that begins a run has ended its earlier runs, if perhaps by an exception.
+            for ended in [other for other in self._taken if other.thread == run.thread]:
+                del self._taken[ended]
+            while (number := self._free()) is None:
+                self._changed.wait(_LOOK_EVERY_S)
+            self._taken[run] = number
         module = self._all[number]
         if module is None:
             module = self._all[number] = self._made()
         return module
 
-    def give_back(self, run: object) -> None:
-        """Make the instance of a run free again.
-
-        A signal, such as that of Ctrl-C, may have raised an exception when the run had just taken
-        an instance from the list of free ones, but had not noted it yet. So the list is made anew.
-        """
-        with self._changed:
+    def give_back(self, run: Run) -> None:
+        """Make the instance of a run free again."""
+        with self._lock:
             self._taken.pop(run, None)
-            taken = set(self._taken.values())
-            self._free = [number for number in range(self._instances) if number not in taken]
             self._changed.notify()
 
+    def _free(self) -> int | None:
+        """The number of an instance that no run has; None if there is none."""
+        taken = set(self._taken.values())
+        return next((number for number in range(self._instances) if number not in taken), None)
+
     def _renew(self) -> None:
-        """Make a new lock; replace, in a forked child, instances that threads of the parent run."""
-        self._changed = threading.Condition()
+        """Make new locks; replace, in a forked child, instances that threads of the parent run."""
+        # `with` takes a plain lock without a moment in which a signal could leave it locked.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         for number in self._taken.values():
             self._all[number] = None
-        self._taken = {}
-        self._free = list(range(self._instances))
+        self._taken = weakref.WeakKeyDictionary()
 
     def _made(self) -> GraphModule:
         module = GraphModule(self.artifact)

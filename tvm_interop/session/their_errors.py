@@ -63,7 +63,8 @@ def _names_of(error: TVMInteropError, model: Any) -> tuple[str, ...]:
 
 
 def _as_theirs(error: TVMInteropError, names: tuple[str, ...]) -> TVMInteropError:
-    kind = _class_of(type(error), names)
+    ours: Any = type(error)
+    kind = _class_of(ours, names)
     made: TVMInteropError = kind.__new__(kind)
     made.args = error.args
     made.__dict__.update(error.__dict__)

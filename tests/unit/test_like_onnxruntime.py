@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -17,9 +18,11 @@ import onnxruntime
 import pytest
 
 import tvm_interop
-from tests.nets import branches, chain, feeds, two_inputs
+from tests.nets import Net, branches, chain, feeds, two_inputs
 from tests.nets import two_inputs_feed as feed
 from tvm_interop import DeviceError, ExecutionError, InputError, Session, UnsupportedModelError
+from tvm_interop.session import option_names
+from tvm_interop.session.ort_value import OrtValue
 
 QUICK: dict[str, Any] = {"scheduler": "sequential", "latency_db": ":memory:"}
 
@@ -102,13 +105,6 @@ def test_what_a_session_says_of_itself(path: Path) -> None:
     session.set_providers()
     with pytest.raises(DeviceError, match="the session runs on CPUExecutionProvider"):
         session.set_providers(["CUDAExecutionProvider"])
-
-
-def test_a_profile_in_a_file_is_refused(path: Path) -> None:
-    options = onnxruntime.SessionOptions()
-    options.enable_profiling = True
-    with pytest.raises(ExecutionError, match=r"`session.profile\(inputs\)` returns the times"):
-        Session(path, options).end_profiling()
 
 
 @pytest.mark.parametrize("has_version", [False, True])
@@ -282,11 +278,21 @@ def test_a_callback_closes_its_session(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "says"),
-    [(b"", "are empty"), (b"garbage", "7 bytes that were given are not an ONNX file")],
+    [
+        (b"", "are empty"),
+        (b"garbage", "7 bytes that were given are not an ONNX file"),
+        (b"\x00\x01\x00\x00ORTM\x00\x00", "are in onnxruntime's own format: give the ONNX file"),
+    ],
 )
-def test_bytes_that_are_not_a_model(given: bytes, says: str) -> None:
+def test_bytes_that_are_not_a_model(given: bytes, says: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match=says):
         Session(given, **QUICK)
+    if b"ORTM" in given:
+        (tmp_path / "model.ort").write_bytes(given)
+        with pytest.raises(
+            UnsupportedModelError, match=r"model\.ort` is in onnxruntime's own format"
+        ):
+            Session(tmp_path / "model.ort", **QUICK)
 
 
 def test_a_wrong_type_is_refused_before_compiling(
@@ -296,6 +302,9 @@ def test_a_wrong_type_is_refused_before_compiling(
     for dtype in ("float64", "int32", "float16", "bool"):
         with pytest.raises(InputError, match=rf"`x` .* is given an array of {dtype}: convert"):
             session.run(None, {"x": np.ones((2, 8, 8, 8), dtype)})
+    for shape in ((2, 8, 8, 7), (8, 8, 8), (2, 7, 8, 8)):
+        with pytest.raises(InputError, match=r"`x` .* is given an array of shape"):
+            session.run(None, {"x": np.ones(shape, np.float32)})
     assert "compiling" not in caplog.text
 
 
@@ -401,7 +410,22 @@ def test_names_that_need_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert ort.OrtValue is onnxruntime.OrtValue
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(AttributeError, match="`OrtValue`, because onnxruntime is not installed"):
-        _ = ort.OrtValue
+    with pytest.raises(AttributeError, match="`OrtDevice`, because onnxruntime is not installed"):
+        _ = ort.OrtDevice
+    assert ort.OrtValue is OrtValue
+    assert ort.__version__ == option_names.__version__
     with pytest.raises(InputError, match=r"`ops\.so` holds custom operators"):
         ort.SessionOptions().register_custom_ops_library("ops.so")
+
+
+def test_an_input_without_a_shape() -> None:
+    """onnxruntime takes any number of dimensions where the model does not say one."""
+    net = Net()
+    net.op("Relu", [net.input("x", None)], "y")
+    model = net.model("y", check=False)
+    session, other = Session(model, **QUICK), theirs(model)
+    assert session.get_inputs()[0].shape == other.get_inputs()[0].shape == []
+    assert str(session.inputs[0]) == "`x` (float32 of any shape)"
+    for shape in ((2, 3), (4,)):
+        x = np.linspace(-1, 1, math.prod(shape), dtype=np.float32).reshape(shape)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))

@@ -14,6 +14,7 @@ from tests.forks import in_forked_child
 from tests.nets import Net
 from tvm_interop import Session
 from tvm_interop.errors import ExecutionError, InputError
+from tvm_interop.session.pool import Run
 
 LIMIT_S = 20.0
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -55,7 +56,10 @@ def test_runs_in_the_background_of_a_child(session: Session) -> None:
 def test_instances_that_the_parent_was_running_are_made_anew(session: Session) -> None:
     """Threads of the parent have both instances and all locks at the fork."""
     assert session._pool is not None
-    taken = [session._pool.take() for _ in range(2)]
+    runs = [Run(), Run()]
+    runs[1].thread = -1  # Another thread.
+    for run in runs:
+        session._pool.take(run)
     with session._compiling, session._by_shape._lock:
 
         def work() -> None:
@@ -69,9 +73,26 @@ def test_instances_that_the_parent_was_running_are_made_anew(session: Session) -
             session.close()
 
         assert in_forked_child(work) == ""
-    for module in taken:
-        session._pool.put(module)
+    for run in runs:
+        session._pool.give_back(run)
     check_run(session)
+
+
+def test_an_instance_that_a_signal_took_is_free_again(session: Session) -> None:
+    """Ctrl-C raises an exception before a run gives its instance back."""
+    pool = session._pool
+    assert pool is not None
+    give_back, pool.give_back = pool.give_back, None  # type: ignore[method-assign, assignment]
+    for _ in range(3):
+        with pytest.raises(TypeError):
+            session.run(None, {"x": X})
+    pool.give_back = give_back  # type: ignore[method-assign]
+    threads = [threading.Thread(target=check_run, args=(session,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
 
 
 def test_a_run_that_meets_the_end_of_its_session_says_so(

@@ -39,6 +39,7 @@ from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
 from .needed_memory import check_inputs_fit
 from .new_processes import can_confirm, check_twice, to_be_confirmed
+from .one_at_a_time import one_at_a_time
 from .options import CompileOptions
 from .precision import MAX_ERROR, measured_precision, repeated_or_cut
 from .program_check import check_program
@@ -54,6 +55,7 @@ __all__ = ["Compilation", "CompileOptions", "compile", "new_compilation"]
 _T = TypeVar("_T")
 
 
+@one_at_a_time
 def compile(
     model: Any,
     target: Any = "llvm",

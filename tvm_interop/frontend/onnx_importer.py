@@ -8,7 +8,6 @@ after its node. Relax passes keep the names of bindings that they do not change.
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -77,10 +76,7 @@ def import_graph(
     graph = model.graph
     importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path, bfloat16)
     try:
-        # If TVM's importer fails, it prints all inputs of the node, including weights. Hide this
-        # output.
-        with contextlib.redirect_stdout(io.StringIO()):
-            mod = importer.from_onnx(_WithCounts(graph), _opset(model))
+        mod = importer.from_onnx(_WithCounts(graph), _opset(model))
     except UnsupportedModelError:
         importer.abandon()
         raise
@@ -173,6 +169,10 @@ class _WithCounts:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._graph, name)
+
+
+class _Failed(BaseException):
+    """Carries an error past TVM's importer, which prints a node's weights at an `Exception`."""
 
 
 class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
@@ -300,7 +300,10 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             named.node, lambda node: node.op_type in CONTROL_FLOW
         ):
             if not is_control_flow:
-                super()._construct_nodes(onnx.GraphProto(node=nodes))
+                try:
+                    super()._construct_nodes(onnx.GraphProto(node=nodes))
+                except _Failed as failed:
+                    raise failed.args[0] from failed.args[0].__cause__
                 continue
             for node in nodes:
                 self._write_out(node)
@@ -365,7 +368,13 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Do nothing, because `check_operators` has already refused unsupported operators."""
 
-    def _convert_operator(
+    def _convert_operator(self, *node: Any) -> relax.Expr:
+        try:
+            return self._converted(*node)
+        except Exception as error:
+            raise _Failed(error) from error
+
+    def _converted(
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         name = attrs["tvm_custom"]["name"]

@@ -95,7 +95,28 @@ def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole)
                 "torch.export.export(module.eval(), (example_input,)), 'model.pt2')`, and give "
                 "`model.pt2`; or export it to ONNX"
             ) from err
+        with open(path, "rb") as file:
+            check_not_of_ort(file.read(8), f"`{path}` is")
         raise UnsupportedModelError(f"`{path}` is not an ONNX file: {err}") from err
+
+
+def check_not_of_ort(head: bytes, what: str) -> None:
+    """Refuse a model in the format that onnxruntime has of its own.
+
+    Parameters
+    ----------
+    head: the first eight bytes of the model.
+    what: the beginning of the error message, such as "`model.ort` is".
+
+    Raises
+    ------
+    UnsupportedModelError
+        The model is in this format.
+    """
+    if head[4:8] == b"ORTM":
+        raise UnsupportedModelError(
+            f"{what} in onnxruntime's own format: give the ONNX file that it was made from"
+        )
 
 
 def _is_artifact(path: Path) -> bool:

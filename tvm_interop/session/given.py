@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import DeviceError, InputError, did_you_mean
 from ..execution.strings import DTYPE
 from ..plain_data import is_whole
+from .ort_memory import array_of_ortvalue, is_ortvalue
 from .source import Source
 from .tensor_info import TensorInfo
 
@@ -77,7 +78,7 @@ def check_artifact_options(options: Mapping[str, Any], wanted: int, threads: int
         )
 
 
-def positions_of(names: Sequence[str] | None, outputs: Sequence[TensorInfo]) -> list[int]:
+def positions_of(names: Iterable[str] | None, outputs: Sequence[TensorInfo]) -> list[int]:
     """Return the positions of the outputs that `names` names.
 
     None and an empty list stand for all outputs, as in onnxruntime.
@@ -85,7 +86,8 @@ def positions_of(names: Sequence[str] | None, outputs: Sequence[TensorInfo]) -> 
     if isinstance(names, str):
         raise InputError(f"`output_names` is {names!r}; give a list of names, or None for all")
     known = [info.name for info in outputs]
-    for name in names or ():
+    names = list(names or ())  # A generator can be read only once.
+    for name in names:
         if name not in known:
             raise InputError(
                 f"no output `{name}`{did_you_mean(str(name), known)}: the model has "
@@ -116,6 +118,26 @@ def checked_feed(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> dict[
     return {name: with_type(feed[name], info) for name, info in known.items()}
 
 
+def check_shapes(shapes: Mapping[str, tuple[int, ...]], inputs: Sequence[TensorInfo]) -> None:
+    """Check the sizes that a model fixes before it is compiled for `shapes`, which takes a while.
+
+    Raises
+    ------
+    InputError
+        An input has another number of dimensions than the model's input, or another size.
+    """
+    for info in inputs:
+        shape = shapes.get(info.name)
+        if shape is None or not info.has_shape:
+            continue
+        fits = len(shape) == len(info.shape) and all(
+            size == known or not isinstance(known, int)
+            for size, known in zip(shape, info.shape, strict=True)
+        )
+        if not fits:
+            raise InputError(f"input {info} is given an array of shape {shape}")
+
+
 def check_types(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> None:
     """Check the types of arrays before a model is compiled for their shapes, which takes a while.
 
@@ -139,13 +161,17 @@ def _listed(inputs: Sequence[TensorInfo]) -> str:
 
 
 def with_type(value: Any, info: TensorInfo) -> Any:
-    """Convert a list of numbers to an array of the input's dtype; other values stay as they are.
+    """Convert a list of numbers to an array of the input's dtype, and an `OrtValue` to an array.
+
+    Other values stay as they are.
 
     Raises
     ------
     InputError
         The type cannot hold the numbers, such as a fraction in a list for an input of integers.
     """
+    if is_ortvalue(value):
+        return array_of_ortvalue(info.name, value)
     if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or value is None:
         return value
     try:

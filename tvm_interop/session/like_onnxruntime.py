@@ -6,16 +6,20 @@ them have nothing to do here, because a session runs on one device and has no se
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DeviceError, ExecutionError, InputError
+from ..errors import DeviceError, InputError
 from .given import provider_names
+from .option_names import SessionOptions
 from .pool import Pool
 from .tensor_info import ModelMeta, NodeArg, TensorInfo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .profile_file import ProfileFile
     from .source import Source
 
 
@@ -27,6 +31,8 @@ class LikeOnnxruntime:
     _pool: Pool | None
     _source: Source | None
     _session_options: Any
+    _profile: ProfileFile | None
+    path: Path | None
 
     def get_inputs(self) -> list[NodeArg]:
         """Return the inputs, each with `name`, `shape` and `type`. A shape is a list."""
@@ -59,10 +65,9 @@ class LikeOnnxruntime:
     def get_session_options(self) -> Any:
         """Return the `sess_options` that the session was made with.
 
-        If there are none, the result is an object whose `intra_op_num_threads` is 0.
+        If there are none, the result is a new object with the default of each option.
         """
-        given = self._session_options
-        return SimpleNamespace(intra_op_num_threads=0) if given is None else given
+        return SessionOptions() if self._session_options is None else self._session_options
 
     def get_providers(self) -> list[str]:
         """Return onnxruntime's name for the device that the model runs on, in a list."""
@@ -99,20 +104,18 @@ class LikeOnnxruntime:
         """Do nothing. onnxruntime's sessions may change to another device when one fails."""
 
     def get_profiling_start_time_ns(self) -> int:
-        """Return 0, as onnxruntime does if `enable_profiling` is not set."""
-        return 0
+        """Return when the profile began, in nanoseconds; 0 if `enable_profiling` is not set."""
+        return 0 if self._profile is None else self._profile.start_ns
 
     def end_profiling(self) -> str:
-        """Return an empty text, as onnxruntime does if `enable_profiling` is not set.
+        """Write the times of all runs to a file, and return its path.
 
-        Raises
-        ------
-        ExecutionError
-            The session options ask for a profile, and a session writes none.
+        If `enable_profiling` is not set in the session options, return an empty text.
         """
-        if getattr(self._session_options, "enable_profiling", False):
-            raise ExecutionError(
-                "a session writes no profile to a file: `session.profile(inputs)` returns the "
-                "times of all operators, and `tvm-interop run --profile FILE` writes a trace"
-            )
-        return ""
+        return "" if self._profile is None else self._profile.write()
+
+    @property
+    def _model_path(self) -> str | None:
+        """The path of the model's file, under the private name that some programs read."""
+        model = self._source.model if self._source is not None else self.path
+        return os.fspath(model) if isinstance(model, (str, os.PathLike)) else None

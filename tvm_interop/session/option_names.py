@@ -3,9 +3,32 @@
 from __future__ import annotations
 
 import enum
-from typing import NoReturn
+import functools
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from ..errors import InputError
+from .initializers import GIVEN
+from .ort_value import OrtValue as OrtValue
+from .tensor_info import ModelMeta as ModelMetadata
+from .tensor_info import NodeArg as NodeArg
+
+__all__ = [
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "options_class",
+]
+
+__version__ = "1.20.0"
+"""The oldest version of onnxruntime whose names this module has."""
 
 
 class GraphOptimizationLevel(enum.IntEnum):
@@ -53,8 +76,50 @@ class _Entries:
         return self._entries[key]
 
 
-class SessionOptions(_Entries):
-    """The options of a session. Only `intra_op_num_threads` has an effect."""
+class _Weights:
+    """The part of session options that replaces weights of the model."""
+
+    def add_initializer(self, name: str, ortvalue: Any) -> None:
+        """Use `ortvalue`, an `OrtValue` on the CPU, as the weight `name` of the model."""
+        self.add_external_initializers([name], [ortvalue])
+
+    def add_external_initializers(self, names: Sequence[str], ortvalues: Sequence[Any]) -> None:
+        """Use the values `ortvalues` on the CPU as the weights `names` of the model."""
+        given = {**getattr(self, GIVEN, {}), **dict(zip(names, ortvalues, strict=True))}
+        setattr(self, GIVEN, given)
+
+    def add_external_initializers_from_files_in_memory(self, *given: Any) -> NoReturn:
+        """Refuse the files.
+
+        Raises
+        ------
+        InputError
+            Always.
+        """
+        raise InputError(
+            "files of weights in memory are not read: write them beside the model, or give each "
+            "weight by `add_initializer`"
+        )
+
+
+@functools.cache
+def options_class(theirs: type | None) -> type:
+    """Return a class of session options that keeps weights where a session finds them.
+
+    Parameters
+    ----------
+    theirs: onnxruntime's class `SessionOptions`; None if onnxruntime is not installed.
+    """
+    if theirs is None or issubclass(theirs, _Weights):
+        return SessionOptions
+    return type("SessionOptions", (_Weights, theirs), {"__doc__": theirs.__doc__})
+
+
+class SessionOptions(_Weights, _Entries):
+    """The options of a session.
+
+    Only `intra_op_num_threads`, `enable_profiling` and weights have an effect.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ def array_at(
         raise InputError(
             f"`{name}` is bound to an address: give `element_type` and `shape` of the memory too"
         )
-    dtype = _dtype_of(element_type)
+    dtype = dtype_of(element_type)
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes == 0:
         return np.empty(tuple(shape), dtype)
@@ -53,20 +53,32 @@ def array_at(
     return array
 
 
-def array_of_ortvalue(name: str, value: Any) -> np.ndarray:
+def array_of_ortvalue(name: str, value: Any) -> Any:
     """Return an array over the memory of an `onnxruntime.OrtValue`, which lives as long as it.
+
+    Another value, such as an output of a binding of this package, is returned as it is.
 
     Raises
     ------
     InputError
         The value is on another device than the CPU.
     """
+    if not is_ortvalue(value):
+        return value
+    if value.data_type() == "tensor(string)":  # Its memory holds objects of C++.
+        return value.numpy()
     return array_at(
         name, value.device_name(), value.element_type(), value.shape(), value.data_ptr(), value
     )
 
 
-def _dtype_of(element_type: Any) -> np.dtype[Any]:
+def is_ortvalue(value: Any) -> bool:
+    """Whether a value has the methods of `onnxruntime.OrtValue`."""
+    return hasattr(value, "device_name") and hasattr(value, "data_ptr")
+
+
+def dtype_of(element_type: Any) -> np.dtype[Any]:
+    """Return NumPy's type for a type of NumPy, or for ONNX's number of a type."""
     if isinstance(element_type, int):
         import onnx
 

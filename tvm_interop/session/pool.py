@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-import queue
-from typing import TYPE_CHECKING
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,11 +17,24 @@ from .after_fork import renew_in_children
 from .tensor_info import TensorInfo, infos_of_ports
 
 if TYPE_CHECKING:
+    from ..execution.operator_profile import OpProfile
     from ..plan.plan import Plan
+    from .profile_file import ProfileFile
+
+
+_LOOK_EVERY_S = 1.0
+"""A run that waits for an instance looks this often for one that no other run has given back."""
+
+
+class Run:
+    """Stands for a run, which uses one of the instances."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
 
 
 class Pool:
-    """The instances of one artifact. A run takes an instance by `take` and returns it by `put`.
+    """The instances of one artifact. Each run uses an instance that no other run uses.
 
     The member `first` is one of the instances, and it counts the runs of all of them.
     """
@@ -27,36 +42,92 @@ class Pool:
     def __init__(self, artifact: Artifact, instances: int) -> None:
         self.artifact = artifact
         self._instances = instances
-        # None stands for an instance that is made when it is taken.
-        self._free: queue.LifoQueue[GraphModule | None] = queue.LifoQueue(instances)
         self.first = GraphModule(artifact)
-        self.put(self.first)
-        for _ in range(instances - 1):
-            self.put(self._made())
+        # None stands for an instance that is made when it is taken.
+        self._all: list[GraphModule | None] = [self.first]
+        self._all += [self._made() for _ in range(instances - 1)]
+        # Which of the instances each run has. An entry goes with its run, even if the exception of
+        # a signal, such as that of Ctrl-C, prevents `give_back`.
+        self._taken: weakref.WeakKeyDictionary[Run, int] = weakref.WeakKeyDictionary()
+        self._renew()
         if self._shares_memory:  # All sizes share memory, so it costs little to open all.
             for module in self._modules():
                 module.open_all_sizes()
         renew_in_children(self, Pool._renew)
 
-    def take(self) -> GraphModule:
-        """Return an instance that nobody uses. Wait until there is one."""
-        taken = self._free.get()
-        try:
-            return taken if taken is not None else self._made()
-        except Exception:
-            self._free.put(None)
-            raise
+    def run(
+        self, feed: Mapping[str, Any], wanted: Sequence[int], profile: ProfileFile | None
+    ) -> list[np.ndarray]:
+        """Run the model on an instance; see `GraphModule.run_on`.
 
-    def put(self, module: GraphModule) -> None:
-        """Return an instance that was taken."""
-        self._free.put(module)
+        Parameters
+        ----------
+        profile: takes the times of the run; None if nobody asks for them.
+
+        Returns
+        -------
+        The outputs at the positions `wanted`, as new arrays.
+        """
+        run = Run()
+        try:
+            module = self.take(run)
+            given = _known_to(module, feed)
+            if profile is None:
+                made = module.run_on(given, wanted)
+            else:
+                made = profile.run(module, given, wanted)
+            results = [module.as_strings(i, made[i]) for i in wanted]
+        finally:
+            self.give_back(run)
+        # An output that is named twice is returned in two arrays.
+        return results if len(set(wanted)) == len(wanted) else [one.copy() for one in results]
+
+    def profile(self, feed: Mapping[str, Any]) -> list[OpProfile]:
+        """Run once and return the times at which each operator ran."""
+        run = Run()
+        try:
+            module = self.take(run)
+            module.set_input(**_known_to(module, feed))
+            return module.profile()
+        finally:
+            self.give_back(run)
+
+    def take(self, run: Run) -> GraphModule:
+        """Return an instance that no other run has. Wait until there is one.
+
+        The caller must call `give_back(run)`, even if this method raises an exception.
+        """
+        with self._lock:
+            # A thread that begins a run has ended its earlier runs, if perhaps by an exception.
+            for ended in [other for other in self._taken if other.thread == run.thread]:
+                del self._taken[ended]
+            while (number := self._free()) is None:
+                self._changed.wait(_LOOK_EVERY_S)
+            self._taken[run] = number
+        module = self._all[number]
+        if module is None:
+            module = self._all[number] = self._made()
+        return module
+
+    def give_back(self, run: Run) -> None:
+        """Make the instance of a run free again."""
+        with self._lock:
+            self._taken.pop(run, None)
+            self._changed.notify()
+
+    def _free(self) -> int | None:
+        """The number of an instance that no run has; None if there is none."""
+        taken = set(self._taken.values())
+        return next((number for number in range(self._instances) if number not in taken), None)
 
     def _renew(self) -> None:
-        """Replace, in a forked child, the instances that threads of the parent were running."""
-        free = self._modules()
-        self._free = queue.LifoQueue(self._instances)
-        for module in [*[None] * (self._instances - len(free)), *free]:
-            self._free.put(module)
+        """Make new locks; replace, in a forked child, instances that threads of the parent run."""
+        # `with` takes a plain lock without a moment in which a signal could leave it locked.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        for number in self._taken.values():
+            self._all[number] = None
+        self._taken = weakref.WeakKeyDictionary()
 
     def _made(self) -> GraphModule:
         module = GraphModule(self.artifact)
@@ -64,8 +135,8 @@ class Pool:
         return module
 
     def _modules(self) -> list[GraphModule]:
-        """The instances that are free."""
-        return [module for module in self._free.queue if module is not None]
+        """The instances that were made."""
+        return [module for module in self._all if module is not None]
 
     @property
     def own_nbytes(self) -> int:
@@ -134,3 +205,13 @@ def _most_copied(plan: Plan) -> int:
         ),
         default=0,
     )
+
+
+def _known_to(module: GraphModule, feed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the inputs in `feed` that the module has, which lacks inputs that were empty.
+
+    See `empty_inputs`.
+    """
+    if len(feed) == module.get_num_inputs():
+        return feed
+    return {name: value for name, value in feed.items() if module.get_input_index(name) >= 0}

@@ -22,10 +22,12 @@ from ..execution.graph_module import GraphModule
 from .after_fork import renew_in_children
 from .binding import Binding
 from .by_size import BySize, without_ranges
+from .empty_inputs import without_empty
 from .given import (
     check_artifact_options,
     check_counts,
     check_providers,
+    check_shapes,
     check_types,
     checked_feed,
     is_open,
@@ -36,6 +38,7 @@ from .given import (
 from .like_onnxruntime import LikeOnnxruntime
 from .open_binding import OpenBinding
 from .pool import Pool
+from .profile_file import ProfileFile
 from .ready_shapes import ReadyShapes
 from .sized_runs import SizedRuns
 from .source import Source, artifact_or_source, with_tensors
@@ -137,6 +140,7 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         check_providers(providers, options.get("target", "llvm"))
         streams, threads = threads, threads or threads_of(sess_options)
         self._session_options = sess_options
+        self._profile = ProfileFile.wanted_by(sess_options)
         self._instances = instances
         self._is_closed = False
         self._renew()
@@ -201,7 +205,8 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
             f"{', '.join(map(str, self.inputs))}, outputs {', '.join(map(str, self.outputs))})"
         )
 
-    def __reduce__(self) -> Any:
+    def __getstate__(self) -> Any:
+        # Not `__reduce__`, so that a subclass with methods for pickling of its own can be pickled.
         raise ExecutionError(
             "a Session uses threads and memory of this process: it can be neither copied nor "
             "pickled. Make another session from the model where you need it"
@@ -264,25 +269,13 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         wanted = positions_of(output_names, self.outputs)
         feed = checked_feed(input_feed, self.inputs)
         try:
-            return self._run_on(self._pool_for(feed), wanted, feed)
+            return self._pool_for(feed).run(feed, wanted, self._profile)
         except CannotFillUpError as error:
             if self._source is None:
                 raise
-            results = self._run_on(self._pool_for(feed, error), wanted, feed)
+            results = self._pool_for(feed, error).run(feed, wanted, self._profile)
             self._count_at_own_size({name: shape_of(array) for name, array in feed.items()})
             return results
-
-    def _run_on(
-        self, pool: Pool, wanted: Sequence[int], feed: Mapping[str, Any]
-    ) -> list[np.ndarray]:
-        module = pool.take()
-        try:
-            made = module.run_on(feed, wanted)
-            results = [module.as_strings(i, made[i]) for i in wanted]
-            # An output that is named twice is returned in two arrays.
-            return results if len(set(wanted)) == len(wanted) else [one.copy() for one in results]
-        finally:
-            pool.put(module)
 
     def run_async(
         self,
@@ -329,13 +322,7 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         """Run once and return the times at which each operator ran; see `GraphModule.profile`."""
         self._check_is_open()
         feed = checked_feed(input_feed, self.inputs)
-        pool = self._pool_for(feed)
-        module = pool.take()
-        try:
-            module.set_input(**feed)
-            return module.profile()
-        finally:
-            pool.put(module)
+        return self._pool_for(feed).profile(feed)
 
     def io_binding(self) -> Binding | OpenBinding:
         """Return a new binding, which uses the caller's memory for inputs and outputs.
@@ -388,7 +375,8 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
     def _order(self, source: Source, shapes: Mapping[str, tuple[int, ...]] | None) -> Order:
         from .compiled_once import order_of
 
-        return order_of(source, without_ranges(self._options) if shapes else self._options, shapes)
+        options = self._options if shapes is None else without_ranges(self._options)
+        return order_of(source, options, shapes)
 
     def _compiled(self, order: Order) -> tuple[Artifact, bool]:
         """Return the artifact to run now, and whether it was compiled without measurements."""
@@ -400,8 +388,8 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         self._background.note_whole(order)
         return found, False
 
-    def _improve(self, order: Order) -> None:
-        """Compile in the background. Later runs use the result."""
+    def _improve(self, order: Order, key: tuple[Any, ...] = ()) -> None:
+        """Compile in the background. Later runs, for open inputs of shapes `key`, use it."""
         assert self._background is not None
         # A weak reference, so that a compilation in the background does not keep the session alive.
         this = weakref.ref(self)
@@ -409,12 +397,12 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         def use(artifact: Artifact) -> None:
             session = this()
             if session is not None:
-                session._replace(tuple(order.shapes.values()), artifact)
+                session._replace(key, artifact)
 
         self._background.start(order, use)
 
     def _replace(self, key: tuple[Any, ...], artifact: Artifact) -> None:
-        """Run `artifact` from now on for inputs of the shapes of `order`.
+        """Run `artifact` from now on for open inputs of the shapes `key`.
 
         Runs that have already begun use the old artifact to their end. The last of these runs frees
         the old artifact's memory.
@@ -479,7 +467,8 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
             if pool is not None:
                 return pool
             check_types(feed, self._source.inputs)
-            order = self._order(self._source, shapes)
+            check_shapes(shapes, self._source.inputs)
+            order = self._order(*without_empty(self._source, shapes))
             if error is not None:
                 _LOG.warning("`%s` runs at its own size: %s", self._source.name, error.why)
             artifact, is_quick = self._compiled(order)
@@ -490,5 +479,5 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
                         known.forget(dropped)
             self.path = artifact.path
             if is_quick:
-                self._improve(order)
+                self._improve(order, key)
             return pool

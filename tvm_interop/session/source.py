@@ -6,8 +6,9 @@ import hashlib
 import importlib.util
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..artifact.artifact import Artifact, load
@@ -19,7 +20,14 @@ from ..errors import (
     first_line,
     only_runtime,
 )
-from .tensor_info import ModelMeta, TensorInfo, infos_of_onnx, meta_of_onnx
+from .tensor_info import (
+    MapInfo,
+    ModelMeta,
+    TensorInfo,
+    infos_of_onnx,
+    maps_of_onnx,
+    meta_of_onnx,
+)
 
 _CHUNK = 1 << 22
 OF_TORCH = ".pt2"
@@ -37,6 +45,8 @@ class Source(NamedTuple):
         an IRModule.
     inputs, outputs: the inputs and outputs, as far as they are known before compilation.
     meta: what the program that exported the model wrote into it.
+    maps: for each output that ONNX defines as a list of dictionaries, its type in onnxruntime's
+        words, and the keys.
     """
 
     model: Any
@@ -45,6 +55,7 @@ class Source(NamedTuple):
     inputs: list[TensorInfo]
     outputs: list[TensorInfo]
     meta: ModelMeta
+    maps: Mapping[str, MapInfo] = MappingProxyType({})
 
 
 def artifact_or_source(given: Any) -> Artifact | Source:
@@ -131,9 +142,13 @@ def _source_of_onnx(given: Any, is_path: bool) -> Source:
         )
     if not isinstance(model, onnx.ModelProto):
         return Source(given, type(given).__name__, None, [], [], ModelMeta({}))
-    return Source(
-        model, "model", _digest_of_message(model), *infos_of_onnx(model), meta_of_onnx(model)
-    )
+    return source_of_message(model, "model")
+
+
+def source_of_message(model: Any, name: str) -> Source:
+    """Return an `onnx.ModelProto` as a model to compile."""
+    infos, digest = infos_of_onnx(model), _digest_of_message(model)
+    return Source(model, name, digest, *infos, meta_of_onnx(model), maps_of_onnx(model))
 
 
 def _source_of_path(path: Path) -> Source:
@@ -154,7 +169,8 @@ def _source_of_path(path: Path) -> Source:
     else:
         located = sorted(set(_locations(model.graph)))
         digest = _digest_of_files([path, *(path.parent / location for location in located)])
-    return Source(_absolute(path), name, digest, *infos_of_onnx(model), meta_of_onnx(model))
+    infos = infos_of_onnx(model)
+    return Source(_absolute(path), name, digest, *infos, meta_of_onnx(model), maps_of_onnx(model))
 
 
 def _of_bytes(data: bytes) -> Any:
@@ -172,6 +188,9 @@ def _of_bytes(data: bytes) -> Any:
     try:
         return onnx.load_model_from_string(data)
     except Exception as error:  # The module of protobuf's DecodeError differs between versions.
+        from ..models.source import check_not_of_ort
+
+        check_not_of_ort(data[:8], f"the {len(data)} bytes that were given are")
         raise UnsupportedModelError(
             f"the {len(data)} bytes that were given are not an ONNX file ({first_line(error)}): "
             "read the file as bytes, or give its path; an artifact is given by its path"

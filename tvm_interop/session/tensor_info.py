@@ -43,11 +43,13 @@ class TensorInfo(NamedTuple):
     shape: the size of each dimension. An open dimension is given by its name, or None if it has no
         name.
     dtype: NumPy's name of the tensor's type, such as `float32`. Strings are `object`.
+    has_shape: whether the number of dimensions is known. If it is not, `shape` is empty.
     """
 
     name: str
     shape: tuple[int | str | None, ...]
     dtype: str
+    has_shape: bool = True
 
     @property
     def type(self) -> str:
@@ -65,13 +67,15 @@ class TensorInfo(NamedTuple):
     @property
     def is_open(self) -> bool:
         """Whether a dimension has no size yet."""
-        return not all(isinstance(size, int) for size in self.shape)
+        return not self.has_shape or not all(isinstance(size, int) for size in self.shape)
 
     def as_node_arg(self) -> NodeArg:
         """Return the description that onnxruntime gives, whose shape is a list."""
         return NodeArg(self.name, list(self.shape), self.type, self.dtype)
 
     def __str__(self) -> str:
+        if not self.has_shape:
+            return f"`{self.name}` ({self.dtype} of any shape)"
         sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
         return f"`{self.name}` ({self.dtype} of shape [{sizes}])"
 
@@ -91,6 +95,19 @@ class ModelMeta(NamedTuple):
     description: str = ""
     graph_description: str = ""
     version: int = _NO_VERSION
+
+
+class MapInfo(NamedTuple):
+    """An output that `ZipMap` computes: a list with a dictionary for each row.
+
+    Attributes
+    ----------
+    type: onnxruntime's name of the type.
+    keys: the keys of the dictionaries: strings or integers.
+    """
+
+    type: str
+    keys: tuple[str | int, ...]
 
 
 def infos_of_ports(
@@ -114,7 +131,8 @@ def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:
         tensor = value.type.tensor_type
         kind = tensor.elem_type
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else "float32"
-        return TensorInfo(value.name, tuple(map(size, tensor.shape.dim)), dtype)
+        shape = tuple(map(size, tensor.shape.dim))
+        return TensorInfo(value.name, shape, dtype, tensor.HasField("shape"))
 
     weights = {weight.name for weight in model.graph.initializer}
     inputs = [info(value) for value in model.graph.input if value.name not in weights]
@@ -132,3 +150,18 @@ def meta_of_onnx(model: Any) -> ModelMeta:
         model.graph.doc_string,
         model.model_version if model.HasField("model_version") else _NO_VERSION,
     )
+
+
+def maps_of_onnx(model: Any) -> dict[str, MapInfo]:
+    """Return the outputs of an `onnx.ModelProto` that a `ZipMap` computes, by name."""
+    outputs, found = {value.name for value in model.graph.output}, {}
+    for node in model.graph.node:
+        if node.op_type != "ZipMap" or node.domain != "ai.onnx.ml" or node.output[0] not in outputs:
+            continue
+        keys: list[str | int] = []
+        for attribute in node.attribute:
+            keys += attribute.ints
+            keys += [text.decode() for text in attribute.strings]
+        kind = "string" if keys and isinstance(keys[0], str) else "int64"
+        found[node.output[0]] = MapInfo(f"seq(map({kind},tensor(float)))", tuple(keys))
+    return found

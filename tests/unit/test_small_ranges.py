@@ -80,3 +80,26 @@ def test_a_sum_with_the_dimension_is_refused() -> None:
     net.op("Relu", [net.input("x", ["batch + 1", 4])], "y")
     with pytest.raises(InputError, match=r"input `x` has shape \(batch \+ 1, 4\).*within a sum"):
         tvm_interop.compile(net.model("y"), shapes={"batch": (1, 9)})
+
+
+def test_bound_inputs_may_have_any_size_of_a_range() -> None:
+    """Inputs are bound one after the other, so their sizes disagree in between."""
+    net = Net()
+    net.op("Mul", [net.input("x", ["batch", 4]), net.input("factor", ["batch", 4])], "y")
+    model, options = net.model("y"), {"scheduler": "sequential", "time_budget": 0}
+    artifact = tvm_interop.compile(model, shapes={"batch": (1, 9)}, most_sizes=3, **options)
+    rng = np.random.default_rng(0)
+    with tvm_interop.Session(artifact) as session:
+        binding = session.io_binding()
+        for batch in (5, 9, 1):
+            feed = {
+                name: rng.standard_normal((batch, 4)).astype(np.float32) for name in ("x", "factor")
+            }
+            made = np.zeros((batch, 4), np.float32)
+            for name, array in feed.items():
+                binding.bind_cpu_input(name, array)
+            binding.bind_output("y", made)
+            session.run_with_iobinding(binding)
+            np.testing.assert_array_equal(made, feed["x"] * feed["factor"])
+            np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], made)
+        assert sum(session.runs_by_size.values()) == 3

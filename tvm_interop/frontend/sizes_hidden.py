@@ -99,14 +99,14 @@ class HiddenSizes:
         """Whether a result of the node depends on the shape of its input, but not on elements."""
         if node.op_type == "IsInf":
             signs = ("positive", "negative")
-            return not any(_attribute(node, f"detect_{sign}", 1) for sign in signs)
+            return all(_attribute(node, f"detect_{sign}", 1) == 0 for sign in signs)
         if node.op_type == "Dropout":
             # Its second output is true for each element of the input.
             return not self._read.isdisjoint(node.output[1:])
         if node.op_type.startswith("Reduce") or node.op_type in ("Gemm", "MatMul"):
             # A sum of no elements is 0, and a product of none is 1.
             return any(0 in known.get(node.input[0], ()) for known in self._seen.values())
-        return node.op_type == "EyeLike"
+        return str(node.op_type) == "EyeLike"
 
     def _grows(self, name: str, axis: int | None = None) -> bool:
         """Whether the shape of a tensor, or its size along an axis, may differ between sizes."""

@@ -90,6 +90,22 @@ def attention(net: Masked) -> str:
     return net.attention(turned(net, conv(net, turned(net, "x"), (4, 0), size=5, group=WIDTH)))
 
 
+def shifted(net: Masked, x: str, by: int) -> str:
+    """`x` later by `by` positions, with zeros before it, as the token shift of RWKV."""
+    return net.do("Pad", x, net.ints(0, by, 0, 0, -by, 0))
+
+
+def mixed_with_shift(net: Masked) -> str:
+    share = net.positive(WIDTH)
+    both = net.do("Add", net.do("Mul", "x", share), shifted(net, "x", 1))
+    return net.attention(net.do("Tanh", net.do("MatMul", both, net.weight(WIDTH, WIDTH))))
+
+
+def sum_of_shifted(net: Masked) -> str:
+    """At the first padded position, the shifted tensor has the last given number."""
+    return net.do("ReduceSum", shifted(net, net.columns(net.biased()), 1), net.ints(1))
+
+
 PROVEN: dict[str, tuple[Build, Masks]] = {
     "padded at the beginning": (alone(pads=(2, 0)), Masks((), "nowhere")),
     "padding of its own": (padded, Masks((), "nowhere")),
@@ -102,6 +118,8 @@ PROVEN: dict[str, tuple[Build, Masks]] = {
     "gated": (gated, Masks((), "nowhere")),
     "masked sum": (masked_mean, Masks(("mask",), "nowhere")),
     "attention": (attention, Masks(("mask",), "any")),
+    "shifted": (lambda net: net.do("Mul", "x", shifted(net, "x", 2)), Masks((), "nowhere")),
+    "shifted before attention": (mixed_with_shift, Masks(("mask",), "any")),
 }
 
 
@@ -151,6 +169,8 @@ REFUSED: dict[str, Build] = {
     "without too few results": lambda net: turned(net, cut(net, turned(net, "x"), 1, 3)),
     "sum": lambda net: net.do("ReduceSum", alone(pads=(2, 0))(net), net.ints(1)),
     "masked before it": masked_before,
+    "shifted to the beginning": lambda net: net.do("Mul", "x", shifted(net, "x", -1)),
+    "sum of shifted positions": sum_of_shifted,
 }
 
 

@@ -113,6 +113,15 @@ def _scattered(net: Net, n: int, columns: int = 4) -> str:
     return net.op("ScatterElements", ["x", places, greatest], "y", axis=2)
 
 
+def _matrices(net: Net, kind: str, domain: str = "") -> str:
+    """Two square matrices in each row."""
+    corner = net.op("Slice", ["x", *(_ints(net, *each) for each in ((0, 0), (4, 6), (1, 2)))], "c")
+    square = net.op("MatMul", [corner, net.weight(6, 4)], "square")
+    pair = net.op("Concat", [square, net.op("Neg", [square], "neg")], "pair", axis=1)
+    both = net.op("Reshape", [pair, _ints(net, -1, 2, 4, 4)], "both")
+    return net.op(kind, [both], "y", domain=domain)
+
+
 INDEPENDENT: dict[str, Build] = {
     "element-wise": lambda net, n: net.op("Erf", ["x"], "y"),
     "layer norm": lambda net, n: net.op("LayerNormalization", ["x", net.weight(6)], "y"),
@@ -131,6 +140,8 @@ INDEPENDENT: dict[str, Build] = {
     "positions": lambda net, n: net.op("Add", ["x", net.weight(4, 6)], "y"),
     "cumulative sum": lambda net, n: net.op("CumSum", ["x", _ints(net, 1)], "y"),
     "top": lambda net, n: net.op("TopK", ["x", _ints(net, 2)], "y", "places", axis=-1),
+    "determinants": lambda net, n: _matrices(net, "Det"),
+    "inverses": lambda net, n: _matrices(net, "Inverse", "com.microsoft"),
     "padding": lambda net, n: net.op("Pad", ["x", _ints(net, 0, 1, 0, 0, 0, 2)], "y"),
 }
 

@@ -15,7 +15,8 @@ from ..errors import InputError, UnsupportedModelError
 from ..frontend.load import load_model, read_once
 from ..frontend.open_dimensions import may_be_onnx
 from ..frontend.size_conditions import attached, check_sizes
-from ..frontend.size_values import UnevenSizesError, follow_sizes
+from ..frontend.size_values import follow_sizes
+from ..frontend.sizes_hidden import UnevenSizesError
 from ..lowering.extract import extract
 from ..lowering.independent_rows import RowsDependError
 from ..lowering.lower import LowerToUnits

@@ -304,7 +304,8 @@ def _with_another_size(
     for other in (size + 1, size - 1, size + 2):
         shapes = {
             value.name: tuple(
-                d + (other - size) * (a == axes.get(value.name)) for a, d in enumerate(value.shape)
+                d // size * other if a == axes.get(value.name) else d
+                for a, d in enumerate(value.shape)
             )
             for value in values
         }

@@ -47,7 +47,8 @@ class RowRange(NamedTuple):
     dimensions: the names of the dimensions.
     sizes: for each dimension, the sizes to compile for, ascending. The first and the last size are
         the ends of the range. The model is compiled for all combinations of sizes.
-    axes: for each dimension, its axis in each input that has it, by the input's name.
+    axes: for each dimension, its axis in each input that has it, by the input's name. The axis may
+        be a multiple of the dimension, such as `2*batch`.
     least_shapes: the shapes of the model's open inputs for the least size of each dimension.
     """
 
@@ -63,9 +64,11 @@ class RowRange(NamedTuple):
 
     def shapes(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """The shapes of the model's open inputs, given a size for each dimension."""
+        # Each size, the least size of its dimension, and the axes of the dimension.
+        known = list(zip(sizes, (each[0] for each in self.sizes), self.axes, strict=True))
         return {
             name: tuple(
-                next((s for s, at in zip(sizes, self.axes, strict=True) if at.get(name) == a), d)
+                next((d // least * size for size, least, at in known if at.get(name) == a), d)
                 for a, d in enumerate(shape)
             )
             for name, shape in self.least_shapes.items()
@@ -149,7 +152,7 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
         A named dimension does not exist, a range is empty, or no dimension has a range.
     CannotFillUpError
         More than two dimensions have a range, or a range is too long. Or an input's shape has a
-        dimension with a range twice or in a sum, such as `past + 1`.
+        dimension with a range twice, or in a sum such as `past + 1`.
     UnsupportedModelError
         The model is not ONNX or cannot be read.
     """

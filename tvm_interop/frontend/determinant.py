@@ -110,4 +110,5 @@ def determinant_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
         return loops.in_turn([copy(matrix), begin, steps])
 
     scratch = [work, pivot, held, factor]
-    return loops.kernel([data, result], loops.loop(number, each), scratch, op_pattern=loops.OPAQUE)
+    attrs = {"op_pattern": loops.OPAQUE, loops.ROWS: [0, 0]}
+    return loops.kernel([data, result], loops.loop(number, each), scratch, **attrs)

@@ -8,6 +8,7 @@ sizes. So two combinations of sizes are compared only if the same dimensions hav
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -65,7 +66,9 @@ class Growth:
             for number in (i for i, is_one in enumerate(ones) if is_one):
                 larger = self._fits.get((*ones[:number], False, *ones[number + 1 :]))
                 if larger is not None and not all(
-                    _is_close(larger.at(sizes), array).all() for sizes, array in group.items()
+                    larger.at(sizes).shape == array.shape
+                    and _is_close(larger.at(sizes), array).all()
+                    for sizes, array in group.items()
                 ):
                     yield number
 
@@ -98,6 +101,32 @@ class Law:
 
 def _box(shape: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(0, size) for size in shape)
+
+
+def corners_of(sizes: Sequence[Sizes]) -> list[Sizes]:
+    """The combinations in `sizes` in which each size is the largest, the largest minus 1, or 1."""
+    most, known = np.max(sizes, 0), set(sizes)
+    each = [sorted({size for size in (1, n - 1, n) if size >= 1}) for n in map(int, most)]
+    return [found for found in itertools.product(*each) if found in known]
+
+
+def laws_of(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
+    """Return how a tensor's elements grow with the sizes, for each set of dimensions of size 1."""
+    groups: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
+    for sizes, array in corners.items():
+        groups.setdefault(ones_of(sizes), {})[sizes] = array
+    ranks = {ones: {array.ndim for array in group.values()} for ones, group in groups.items()}
+    return {ones: Law(group) for ones, group in groups.items() if len(ranks[ones]) == 1}
+
+
+def begin_alike(arrays: Sequence[np.ndarray]) -> bool:
+    """Whether arrays have the same numbers at all indices that all of them have."""
+    if len({array.ndim for array in arrays}) > 1:
+        return False
+    common = tuple(map(slice, np.min([array.shape for array in arrays], 0)))
+    first = arrays[0][common]
+    is_float = first.dtype.kind == "f"
+    return all(np.array_equal(each[common], first, equal_nan=is_float) for each in arrays)
 
 
 class _Fit:

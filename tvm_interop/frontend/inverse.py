@@ -113,4 +113,5 @@ def inverse_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
         return loops.in_turn([begin(matrix), loops.loop(size, lambda step: advance(matrix, step))])
 
     scratch = [work, pivot, held, factor]
-    return loops.kernel([data, result], loops.loop(number, each), scratch, op_pattern=loops.OPAQUE)
+    attrs = {"op_pattern": loops.OPAQUE, loops.ROWS: [0, 0]}
+    return loops.kernel([data, result], loops.loop(number, each), scratch, **attrs)

@@ -107,7 +107,8 @@ def check_all_given(
 def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> dict[str, int]:
     """Return, for each input with the dimension `name`, the axis of this dimension.
 
-    The keys of the result are the names of the inputs.
+    The keys of the result are the names of the inputs. The axis may have several indices for each
+    index of the dimension, as in `2*name`.
 
     Raises
     ------
@@ -119,10 +120,10 @@ def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> d
     axes: dict[str, int] = {}
     for input_name, dims in _inputs_of(model).items():
         found = [axis for axis, dim in enumerate(dims or ()) if name in _names_in((dim,))]
-        if len(found) > 1 or any((dims or ())[axis] != name for axis in found):
+        if len(found) > 1 or not all(_is_multiple((dims or ())[axis], name) for axis in found):
             raise CannotFillUpError(
                 f"input `{input_name}` has {_in_words(dims)}, and a dimension with a range may not "
-                "occur twice in an input, or within a sum or product",
+                "occur twice in an input, or within a sum",
                 f": give `{name}` one size",
             )
         axes.update((input_name, axis) for axis in found)
@@ -134,7 +135,7 @@ def axes_by_name(
 ) -> dict[str, frozenset[int]]:
     """Return, for each name of a dimension, the axes of inputs that have this dimension.
 
-    A name that occurs in a sum, such as `past + 1`, is left out.
+    A name that occurs in a sum or product, such as `past + 1`, is left out.
 
     Raises
     ------
@@ -189,6 +190,13 @@ def _terms(text: str) -> list[list[str]]:
     `2*past + 1`.
     """
     return [[factor.strip() for factor in term.split("*")] for term in text.split("+")]
+
+
+def _is_multiple(dim: int | str, name: str) -> bool:
+    """Whether a dimension is `name`, or a product of `name` and numbers."""
+    terms = _terms(str(dim))
+    factors = [factor for factor in terms[0] if not factor.isdigit()]
+    return len(terms) == 1 and factors == [name]
 
 
 def size_of(dim: int | str, sizes: Mapping[str, int]) -> int | None:

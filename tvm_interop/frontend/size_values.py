@@ -17,8 +17,8 @@ single rows of different requests as one batch.
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -26,9 +26,18 @@ import onnx
 import onnx.inliner
 from onnx.reference import ReferenceEvaluator
 
-from .even_growth import Growth, Law, Sizes, ones_of
+from .even_growth import Growth, Law, Sizes, begin_alike, corners_of, laws_of, ones_of
 from .expand import inner_graphs, inner_nodes
 from .onnx_importer import RANDOM, node_name
+from .sizes_hidden import (
+    OF_SEQUENCES,
+    OF_SHAPE,
+    HiddenSizes,
+    Seen,
+    Shape,
+    UnevenSizesError,
+    reads_sizes,
+)
 from .sizes_inside import has_own_names, names_defined, used_alone
 
 _MOST_ELEMENTS = 1 << 16
@@ -42,21 +51,7 @@ _MOST_WORK = 1 << 28
 """Tensors with more than `_SMALL` elements are computed only for some of the sizes, so that about
 this many elements are computed in total.
 """
-_OF_SHAPE = ("Shape", "Size")
-
-Shape = tuple[int, ...]
-Seen = Mapping[Sizes, Mapping[str, Shape]]
-"""The shapes of all tensors, by name, for each combination of sizes that the model was imported
-for.
-"""
 _Values = dict[str, np.ndarray]
-
-
-class UnevenSizesError(Exception):
-    """A number in a model does not grow evenly with the sizes of the inputs.
-
-    The message names the node that uses the number.
-    """
 
 
 def follow_sizes(
@@ -118,6 +113,8 @@ class _Follower:
     uses: the values that nodes use together with data, each with the name of the first such node.
     fixed: the values whose numbers must be the same for all sizes, each with the name of a node.
         The node computes further numbers from the value, and these numbers are not followed.
+    untaken: the conditions of those `If` nodes of which another branch, which is not taken for the
+        largest sizes, may compute numbers from sizes; each with the name of the node.
     most: the constants, and all computed values, for the largest sizes. After `found`, a large
         value that is not a constant has the right shape only.
     """
@@ -140,6 +137,8 @@ class _Follower:
         self._first: dict[str, onnx.NodeProto] = {}
         # The names of all tensors of the graph, and of the branches that are followed.
         self._defined: set[str] = set()
+        self._hidden = HiddenSizes(model.graph, seen)
+        self.untaken: dict[str, str] = {}
 
     def found(self) -> _Numbers:
         # From here on, only the sizes of large tensors that are not constants are needed.
@@ -160,7 +159,7 @@ class _Follower:
             self._constants.add(tensor.name)
         for node in graph.node:
             names = [self._same.get(name, name) for name in node.input]
-            if node.op_type in _OF_SHAPE and names[0] not in self.most:
+            if node.op_type in OF_SHAPE and names[0] not in self.most:
                 self._take_source(node)
             elif node.op_type == "If" and names[0] in self.most:
                 self._take_branch(node, names[0])
@@ -168,7 +167,8 @@ class _Follower:
                 self._take_both_branches(node)
             elif not self._is_step(node, names) or not self._take_step(node, names):
                 self.use([*node.input, *_used_inside(node)], node_name(node))
-                self._refuse_sizes_inside(node)
+                self._hidden.check(node)
+                self._hidden.check_inside(node)
                 self._fix_numbers(node, names)
 
     def use(self, names: Sequence[str], node: str | None) -> None:
@@ -185,6 +185,9 @@ class _Follower:
         given = {name for name in names if name}
         sized = {name for name in given - known if name in self.most}
         alone = [*sized] if given <= sized | known else []
+        if node.op_type == "Loop":
+            # A state of the loop may count the iterations.
+            alone += [name for name in names[:2] if name in sized]
         if any(True for _ in inner_graphs(node)):
             every = {n for n in (*self.most, *self._same) if self._same.get(n, n) in self.most}
             alone += used_alone(node, every - known, known)
@@ -209,7 +212,12 @@ class _Follower:
         self.use([condition], node_name(node))
         wanted = "then_branch" if self.most[condition].all() else "else_branch"
         branch = next(a.g for a in node.attribute if a.name == wanted)
+        sized = {n for n in (*self.most, *self._same) if self._same.get(n, n) in self.most}
+        others = (a.g for a in node.attribute if a.HasField("g") and a.name != wanted)
+        if any(reads_sizes(other, sized - self._constants) for other in others):
+            self.untaken.setdefault(condition, node_name(node))
         self.take(branch)
+        self._hidden.leave(node)
         for name, value in zip(node.output, branch.output, strict=False):
             self._same[name] = self._same.get(value.name, value.name)
 
@@ -219,9 +227,10 @@ class _Follower:
         for branch in inner_graphs(node):
             self.take(branch)
             self.use([value.name for value in branch.output], node_name(node))
+        self._hidden.leave(node)
 
     def _is_step(self, node: onnx.NodeProto, names: Sequence[str]) -> bool:
-        if node.domain not in ("", "ai.onnx") or node.op_type in RANDOM:
+        if node.domain not in ("", "ai.onnx") or node.op_type in (*RANDOM, *OF_SEQUENCES):
             return False
         if any(a.HasField("g") or a.graphs for a in node.attribute):
             return False
@@ -263,26 +272,13 @@ class _Follower:
             self.steps.append((named, evaluator))
         return True
 
-    def _refuse_sizes_inside(self, node: onnx.NodeProto) -> None:
-        """Refuse a node with a subgraph that uses the size of a tensor.
-
-        This method is not called for an `If` whose condition is computed from sizes, because
-        `_take_branch` then looks into the chosen branch.
-        """
-        for inner in inner_nodes(node):
-            if inner.op_type in _OF_SHAPE:
-                raise UnevenSizesError(
-                    f"node `{node_name(inner)}` uses a size within the `{node.op_type}` "
-                    f"`{node_name(node)}`, where sizes are not followed"
-                )
-
 
 class _Numbers:
     """Computes, for all sizes, the values of a model that depend only on sizes and constants."""
 
     def __init__(self, follower: _Follower, sizes: Sequence[Sizes], seen: Seen) -> None:
         self._steps, self._uses, self._most = follower.steps, follower.uses, follower.most
-        self._fixed = follower.fixed
+        self._fixed, self._untaken = follower.fixed, follower.untaken
         self._sources, self._sizes, self._seen = follower.sources, sizes, seen
         self._shapes: dict[str, Growth] = {}
         self._laws: dict[str, dict[tuple[bool, ...], Law]] = {}
@@ -298,8 +294,9 @@ class _Numbers:
         for name, node in self._sources.items():
             if name in self._needed:
                 self._shapes[node.input[0]] = self._growth_of_shape(node.input[0], node)
-        found = {}
-        for name, each in self._series().items():
+        found, series = {}, self._series()
+        self._check_untaken(series)
+        for name, each in series.items():
             growth = Growth(each)
             uneven = growth.uneven()
             if uneven is not None:
@@ -307,6 +304,24 @@ class _Numbers:
             for number in growth.differs_at_1():
                 found[number] = f"node `{self._uses[name]}` uses other numbers of `{name}`"
         return {**self._other_shapes(), **found}
+
+    def _check_untaken(self, series: Mapping[str, Mapping[Sizes, np.ndarray]]) -> None:
+        """Raise UnevenSizesError if an `If` takes another branch where a dimension has size 1, and
+        the numbers that this branch computes from the other dimension are not followed.
+        """
+        if len(self._sizes[0]) < 2:
+            return
+        for condition, node in self._untaken.items():
+            values = list(series.get(condition, {}).values())
+            most = self._most[condition]
+            if condition in series and (
+                len(values) < len(self._sizes)
+                or any(each.shape != most.shape or (each != most).any() for each in values)
+            ):
+                raise UnevenSizesError(
+                    f"node `{node}` takes another branch where a dimension has size 1, and the "
+                    "numbers that this branch computes from sizes are not followed"
+                )
 
     def _needed_values(self) -> set[str]:
         needed = set(self._uses)
@@ -318,7 +333,16 @@ class _Numbers:
     def _growth_of_shape(self, name: str, node: onnx.NodeProto) -> Growth:
         shapes = {n: np.array(known[name]) for n, known in self._seen.items() if name in known}
         rank = shapes[self._sizes[-1]].shape
-        growth = Growth({n: shape for n, shape in shapes.items() if shape.shape == rank})
+        # A tensor may have fewer axes where a dimension has size 1, as after a `Squeeze`. If the
+        # other dimension has several sizes there, its sizes are followed too.
+        several = {ones for ones, count in Counter(map(ones_of, self._sizes)).items() if count > 1}
+        shapes = {n: s for n, s in shapes.items() if s.shape == rank or ones_of(n) in several}
+        ranks: dict[tuple[bool, ...], tuple[Sizes, int]] = {}
+        for n, shape in shapes.items():
+            other, size = ranks.setdefault(ones_of(n), (n, shape.size))
+            if size != shape.size:
+                raise _Uneven(name, node_name(node), (n, other))
+        growth = Growth(shapes)
         uneven = growth.uneven()
         if uneven is not None:
             raise _Uneven(name, node_name(node), uneven)
@@ -335,7 +359,7 @@ class _Numbers:
         made = {name for node, _ in steps for name in node.output}
         work = sum(self._most[name].size for name in made if self._most[name].size > _SMALL)
         every = math.ceil(work * len(self._sizes) / _MOST_WORK) if work else 1
-        corners = _corners(self._sizes)
+        corners = corners_of(self._sizes)
         laws = [self._values(steps, sizes, with_large=True) for sizes in corners]
         self._check_fixed(dict(zip(corners, laws, strict=True)))
         raw: dict[str, dict[Sizes, np.ndarray]] = {name: {} for name in self._uses}
@@ -350,7 +374,7 @@ class _Numbers:
                 if name not in grown:
                     grown[name] = {}
                     pairs = zip(corners, laws, strict=True)
-                    self._laws[name] = _laws({n: made[name] for n, made in pairs if name in made})
+                    self._laws[name] = laws_of({n: made[name] for n, made in pairs if name in made})
                 grown[name][sizes] = self._distance(name, array, sizes)
         for name, each in grown.items():
             others = raw.pop(name).items()
@@ -370,7 +394,7 @@ class _Numbers:
             for sizes, values in corners.items():
                 if name in values:
                     by_ones.setdefault(ones_of(sizes), []).append(values[name])
-            if not all(map(_begin_alike, by_ones.values())):
+            if not all(map(begin_alike, by_ones.values())):
                 raise UnevenSizesError(
                     f"node `{node}` computes further numbers from `{name}`, which is computed from "
                     "the size of an input, and these numbers are not followed for all sizes"
@@ -417,8 +441,8 @@ class _Numbers:
         largest sizes. It is 1 if they grow in another way.
 
         A `Law` states how the elements of a value grow with the sizes. There is one `Law` for each
-        set of dimensions that may have size 1 (see `_laws`). `_Uneven` is raised if the value does
-        not fit the `Law` for `sizes`.
+        set of dimensions that may have size 1 (see `even_growth.laws_of`). `_Uneven` is raised if
+        the value does not fit the `Law` for `sizes`.
         """
         laws, ones = self._laws[name], ones_of(sizes)
         if ones not in laws or not laws[ones].fits(sizes, array):
@@ -444,32 +468,6 @@ class _Numbers:
             if alike.uneven() is None:
                 found.update(dict.fromkeys(alike.differs_at_1(), told))
         return found
-
-
-def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
-    """The combinations in `sizes` in which each size is the largest, the largest minus 1, or 1."""
-    most, known = np.max(sizes, 0), set(sizes)
-    each = [sorted({size for size in (1, n - 1, n) if size >= 1}) for n in map(int, most)]
-    return [found for found in itertools.product(*each) if found in known]
-
-
-def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
-    """Return how a tensor's elements grow with the sizes, for each set of dimensions of size 1."""
-    groups: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
-    for sizes, array in corners.items():
-        groups.setdefault(ones_of(sizes), {})[sizes] = array
-    ranks = {ones: {array.ndim for array in group.values()} for ones, group in groups.items()}
-    return {ones: Law(group) for ones, group in groups.items() if len(ranks[ones]) == 1}
-
-
-def _begin_alike(arrays: Sequence[np.ndarray]) -> bool:
-    """Whether arrays have the same numbers at all indices that all of them have."""
-    if len({array.ndim for array in arrays}) > 1:
-        return False
-    common = tuple(map(slice, np.min([array.shape for array in arrays], 0)))
-    first = arrays[0][common]
-    is_float = first.dtype.kind == "f"
-    return all(np.array_equal(each[common], first, equal_nan=is_float) for each in arrays)
 
 
 def of_shape(node: onnx.NodeProto, shape: Shape) -> np.ndarray:

@@ -72,6 +72,10 @@ class _Inside:
                 again._sized = dict(self._sized)
                 again.take(each, inner)
             names = set(inner.input)
+            if inner.op_type == "Loop":
+                # A state of the loop may count the iterations.
+                ends = [name for name in inner.input[:2] if name in self._sized]
+                self._found.update((self._sized[name], None) for name in ends)
             if nested or not names <= self._constants | self._sized.keys():
                 continue
             if names <= self._constants:

@@ -47,7 +47,8 @@ def independent_rows(
     Parameters
     ----------
     programs: the lowered model by the size of the dimension; at least two sizes, all above 1.
-    inputs: the axis of the dimension, by the name of each input that has it.
+    inputs: the axis of the dimension, by the name of each input that has it. Neighbouring indices
+        of the axis belong to one row if the axis is a multiple of the dimension.
 
     Returns
     -------
@@ -89,7 +90,9 @@ class _Proof:
         for v in first.inputs:
             axis = inputs.get(first.values[v].name)
             if axis is not None:
-                self._blocks[v] = math.prod(first.values[v].shape[axis + 1 :])
+                shape = first.values[v].shape
+                each = shape[axis] // self._sizes[0]
+                self._blocks[v] = each * math.prod(shape[axis + 1 :])
         for v in first.weights:
             self._take_weight(v)
         take_operators(self._programs, self._take_operator)

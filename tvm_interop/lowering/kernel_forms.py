@@ -83,7 +83,19 @@ class KernelForms:
                 names.setdefault(store.buffer, f"buffer{len(names)}")
             self._names.append(names)
         begin = {f"parameter{i}": layout for i, layout in self._layouts.items()}
-        forms, found = self._solved(list(zip(*each, strict=True)), 0, begin)
+        statements = list(zip(*each, strict=True))
+        try:
+            forms, found = self._solved(statements, 0, begin)
+        except UnprovenError as error:
+            if self._is_padded:
+                raise
+            # A kernel may also read earlier positions without a padded tensor, as in a shift of
+            # all positions by one. Such a kernel is read as if it had a padded tensor.
+            self._is_padded, self._trials = True, 0
+            try:
+                forms, found = self._solved(statements, 0, begin)
+            except UnprovenError:
+                raise error from None
         layouts = {
             i: found[f"parameter{i}"]
             for i in range(len(self._kernels[0].params))

@@ -316,7 +316,7 @@ class _Proof:
         it may hold features. Integers are taken to be one number for each row of a batch. Floats
         are taken to be several features of one row.
         """
-        within = math.prod(value.shape[axis + 1 :])
+        within = value.shape[axis] // self._lengths[0] * math.prod(value.shape[axis + 1 :])
         may_be_rows = axis == 0 and len(value.shape) == 2 and "float" not in value.dtype
         return within not in (1, self._rows.get(value.name)) and not may_be_rows
 

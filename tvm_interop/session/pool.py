@@ -139,6 +139,11 @@ class Pool:
         return [module for module in self._all if module is not None]
 
     @property
+    def has_open_shapes(self) -> bool:
+        """Whether these instances run on a CPU, and take inputs of several shapes."""
+        return len(self.artifact.input_shapes) > 1 and not self.artifact.is_for_gpus
+
+    @property
     def own_nbytes(self) -> int:
         """The bytes of tensors that only these instances use; `turns_nbytes` counts shared ones."""
         if self._shares_memory:

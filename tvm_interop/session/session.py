@@ -330,7 +330,7 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         If the model has open dimensions, outputs are copied to the caller's memory.
         """
         self._check_is_open()
-        if self._pool is None:
+        if self._pool is None or self._pool.has_open_shapes:
             return OpenBinding(self.run, self.inputs, self.outputs)
         return Binding(self._current)
 

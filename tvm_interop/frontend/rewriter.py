@@ -69,9 +69,12 @@ class Writer:
     def floats(self, x: str, scale: str, zero: str, axis: int | None = None) -> str:
         """Add a `DequantizeLinear` and return the name of its result.
 
-        If `scale` is not a scalar, it has one entry for each index of `axis`.
+        If `scale` is not a scalar, it has one entry for each index of `axis`. The shape of a scale
+        that is not a constant is unknown here. A scalar is right with any axis.
         """
-        attrs: dict[str, Any] = {} if axis is None or not self.shapes.get(scale) else {"axis": axis}
+        attrs: dict[str, Any] = {}
+        if axis is not None and self.shapes.get(scale) != ():
+            attrs["axis"] = axis
         return self.op("DequantizeLinear", [x, scale, *([zero] if zero else [])], **attrs)
 
     def rounded(self, x: str, scale: str, zero: str, output: str) -> None:

@@ -157,3 +157,34 @@ def test_a_scan_of_opset_8_over_the_sequences_of_a_batch() -> None:
     wanted = run_onnxruntime(model, feeds)
     for got, name in zip(computed(model, feeds), "sy", strict=True):
         np.testing.assert_allclose(got, wanted[name], rtol=1e-6)
+
+
+def test_scales_of_the_columns_of_each_matrix_and_of_rows() -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.integers(0, 9, (2, 3, 4)).astype("uint8"), rng.integers(-9, 9, (2, 4, 5))
+    steps, zeros = rng.uniform(0.1, 1, (2, 1, 5)).astype("float32"), rng.integers(-3, 3, (2, 1, 5))
+    given = [a, b.astype("int8"), np.uint8(2), zeros.astype("int8")]
+    model, feeds = one_node("MatMulInteger", given, (1, 2, 3))
+    np.testing.assert_array_equal(
+        computed(model, feeds), list(run_onnxruntime(model, feeds).values())
+    )
+    given = [
+        a,
+        np.float32(0.1),
+        np.uint8(2),
+        given[1],
+        steps,
+        given[3],
+        np.float32(0.3),
+        np.uint8(9),
+    ]
+    model, feeds = one_node("QLinearMatMul", given, range(1, 8))
+    np.testing.assert_array_equal(
+        computed(model, feeds), list(run_onnxruntime(model, feeds).values())
+    )
+    # onnxruntime takes no scales of rows.
+    rows = np.array([0.5, 0.25, 2.0], "float32")
+    given = [a[0], rows, np.zeros(3, "uint8"), given[3][0], np.float32(1), np.int8(0)]
+    model, feeds = one_node("QLinearMatMul", [*given, np.float32(1), np.uint8(128)], range(1, 8))
+    exact = rows[:, None] * (a[0].astype(float) @ b[0]) + 128
+    np.testing.assert_array_equal(computed(model, feeds)[0], np.round(exact).clip(0, 255))

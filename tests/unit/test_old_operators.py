@@ -74,6 +74,7 @@ def test_operators_that_onnx_has_removed(op: str, attributes: dict[str, Any], op
         ("Cast", [], {"to": "INT32"}, X.astype("int32")),
         ("Concat", [X], {}, np.concatenate([X, X], 1)),
         ("Pad", [], {"paddings": [0, 0, 0, 1, 0, 0, 0, 0]}, np.pad(X, [(0, 0)] * 3 + [(1, 0)])),
+        ("Reshape", [], {"shape": [0, -1, 6]}, X.reshape(1, -1, 6)),
         ("Tile", [np.array(3), np.array(1)], {}, np.tile(X, (1, 3, 1, 1))),
     ],
 )  # fmt: skip

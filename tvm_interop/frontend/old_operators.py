@@ -27,7 +27,7 @@ from .resize import SHRINKING
 _OF_TWO = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _BROADCAST_BY_RULE = 7
 """The first opset in which operands are always aligned by their last axes, as in NumPy."""
-_CHANGED = {"Cast": 6, "Concat": 4, "Pad": 2, "Split": 2, "Tile": 6}
+_CHANGED = {"Cast": 6, "Concat": 4, "Pad": 2, "Reshape": 5, "Split": 2, "Tile": 6}
 """Operators that had another form before an opset."""
 _RESIZE_OPSET = 13
 _HALF_PIXELS = 16
@@ -80,6 +80,10 @@ def _in_present_form(op_type: str, inputs: list[Any], attrs: dict[str, Any]) -> 
         attrs.setdefault("axis", 1)
     elif op_type == "Pad":
         attrs["pads"] = attrs.pop("paddings")
+    elif op_type == "Reshape":
+        return type(inputs)(
+            [inputs[0], relax.const(np.array(attrs.pop("shape"), np.int64), "int64")]
+        )
     elif op_type == "Split" and len(inputs) > 1:
         sizes = constant_array(inputs[1])
         if sizes is None:

@@ -188,3 +188,17 @@ def test_scales_of_the_columns_of_each_matrix_and_of_rows() -> None:
     model, feeds = one_node("QLinearMatMul", [*given, np.float32(1), np.uint8(128)], range(1, 8))
     exact = rows[:, None] * (a[0].astype(float) @ b[0]) + 128
     np.testing.assert_array_equal(computed(model, feeds)[0], np.round(exact).clip(0, 255))
+
+
+def test_nodes_that_are_not_in_order() -> None:
+    """onnxruntime's converter to float16 gives such models."""
+    net = nets.Net()
+    net.input("x", X.shape)
+    net.op("Neg", ["x"], "a")
+    net.op("Exp", ["a"], "b")
+    net.op("Mul", ["a", "b"], "y")
+    model = net.model("y")
+    nodes = [*model.graph.node][::-1]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    assert_right(model)

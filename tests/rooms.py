@@ -46,7 +46,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "as_images", "assigned_boxes", "bfloat16", "bfloat16_programs", "class_tables", "classical",
         "cumulative_sum", "equal_bools", "fitting_inputs", "frontend", "functions", "gather_nd",
         "grouped_attention", "indices", "linear_attention", "microsoft", "microsoft_attention",
-        "microsoft_small",
+        "microsoft_small", "ngrams",
         "old_operators", "rare_models", "sequences", "small_floats", "spectra", "strings",
         "support_vectors", "trees", "unique",
     ),

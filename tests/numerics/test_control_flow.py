@@ -110,6 +110,49 @@ def test_scan() -> None:
     _check(_model(_SCAN), [_X[:, 0].copy(), _X])
 
 
+def test_the_numbers_of_iterations_are_vectors_if_the_body_says_so() -> None:
+    text = _LOOP.replace("int64 i, bool c", "int64[1] i, bool[1] c").replace(
+        "bool d,", "bool[1] d,"
+    )
+    text = text.replace("bool {1}", "bool[1] {1}")
+    text = text.replace("float[3, 4, 6] all", "int64[3, 1] all").replace(
+        "float[4, 6] o)", "int64[1] o)"
+    )
+    _check(_model(text.replace("o = Mul(n, x)", "o = Identity(i)")), [_X])
+
+
+_DISTANCES = """
+agraph (float[4, 6] x, float[rows, 6] z) => (float[4, 6] s, float[4, rows] y, float[4, rows] w) {
+    s, all, more = Scan (x, z) <
+        num_scan_inputs = 1, scan_output_axes = [0, 1],
+        body = b (float[m, 6] a, float[6] e) => (float[m, 6] n, float[m] o, float[m] p) {
+            n = Identity(a)
+            axes = Constant <value = int64[1] {1}> ()
+            d = Sub(a, e)
+            o = ReduceSumSquare <keepdims = 0> (d, axes)
+            f = Abs(d)
+            last = Constant <value = int64[1] {-1}> ()
+            k = ReduceSum <keepdims = 0> (f, last)
+            t = Neg(k)
+            p = Add(k, t)
+        }
+    >
+    y = Transpose(all)
+    w = Identity(more)
+}"""
+
+
+def test_iterations_that_do_not_depend_on_each_other_are_computed_together() -> None:
+    """skl2onnx writes such a `Scan` for distances to each row of the training data."""
+    rows = np.random.default_rng(3).standard_normal((3000, 6)).astype(np.float32)
+    _check(_model(_DISTANCES.replace("rows", "3000")), [_X, rows])
+
+
+def test_iterations_that_change_a_state_are_computed_in_turn() -> None:
+    text = _DISTANCES.replace("n = Identity(a)", "n = Add(a, e)").replace("rows", "5")
+    _check(_model(text), [_X, np.random.default_rng(3).standard_normal((5, 6)).astype(np.float32)])
+
+
 def test_loop_of_unknown_length_is_refused() -> None:
     text = _LOOP.replace("float[4, 6] x)", "float[4, 6] x, int64 turns)", 1)
     model = _model(text.replace("turns = Constant <value = int64 {3}> ()", ""))

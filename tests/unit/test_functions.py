@@ -68,3 +68,13 @@ def test_a_function_that_onnx_cannot_convert_is_refused() -> None:
     model = with_function([helper.make_node("Swish", ["a"], ["b"])], opset=24)
     with pytest.raises(UnsupportedModelError, match="a function of the model uses another opset"):
         computed(model, {"x": X})
+
+
+def test_a_function_of_another_opset_of_classical_operators() -> None:
+    """Only ONNX's own operators can be converted between opsets. These mean the same in both."""
+    node = helper.make_node("Scaler", ["a"], ["b"], domain="ai.onnx.ml", offset=[1.0], scale=[2.0])
+    model = with_function([node])
+    model.functions[0].opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    (got,) = computed(model, {"x": X})
+    np.testing.assert_allclose(got, (X - 1) * 2, rtol=1e-6)

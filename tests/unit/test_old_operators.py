@@ -66,3 +66,37 @@ def test_operators_that_onnx_has_removed(op: str, attributes: dict[str, Any], op
     model, feeds = one_node(op, [X], opset=opset, **attributes)
     (wanted,) = theirs(model, feeds)
     np.testing.assert_allclose(computed(model, feeds)[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op", "others", "attributes", "wanted"),
+    [
+        ("Cast", [], {"to": "INT32"}, X.astype("int32")),
+        ("Concat", [X], {}, np.concatenate([X, X], 1)),
+        ("Pad", [], {"paddings": [0, 0, 0, 1, 0, 0, 0, 0]}, np.pad(X, [(0, 0)] * 3 + [(1, 0)])),
+        ("Reshape", [], {"shape": [0, -1, 6]}, X.reshape(1, -1, 6)),
+        ("Tile", [np.array(3), np.array(1)], {}, np.tile(X, (1, 3, 1, 1))),
+    ],
+)  # fmt: skip
+def test_forms_of_the_first_opsets(
+    op: str, others: list[np.ndarray], attributes: dict[str, Any], wanted: np.ndarray
+) -> None:
+    constants = range(1, 1 + len(others))
+    model, feeds = one_node(op, [X, *others], constants, opset=1, **attributes)
+    np.testing.assert_array_equal(computed(model, feeds)[0], wanted)
+
+
+def test_sizes_of_parts_as_an_input_of_the_first_opset() -> None:
+    model, feeds = one_node("Split", [X, np.array([3, 1])], (1,), outputs=2, opset=1, axis=2)
+    for got, wanted in zip(computed(model, feeds), np.split(X, [3], 2), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_batch_normalisation_with_statistics_of_each_element() -> None:
+    rng = np.random.default_rng(4)
+    scale, bias, mean = rng.standard_normal((3, *X.shape[1:])).astype("float32")
+    variance = rng.uniform(0.5, 2, X.shape[1:]).astype("float32")
+    given = [X, scale, bias, mean, variance]
+    model, feeds = one_node("BatchNormalization", given, (1, 2, 3, 4), opset=7, spatial=0)
+    (wanted,) = theirs(model, feeds)
+    np.testing.assert_allclose(computed(model, feeds)[0], wanted, rtol=1e-5, atol=1e-6)

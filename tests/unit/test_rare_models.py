@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
@@ -111,3 +111,94 @@ def test_bytes_are_chosen_by_a_condition() -> None:
     model, feeds = one_node("QLinearWhere", given, constants, domain="com.microsoft")
     (got,) = computed(model, feeds)
     np.testing.assert_array_equal(got, run_onnxruntime(model, feeds)["y0"])
+
+
+@pytest.mark.parametrize("opset", [10, 12, 13])
+@pytest.mark.parametrize("scale", ["initializer", "Constant", "Identity"])
+def test_scales_of_channels_in_integer_convolutions(opset: int, scale: str) -> None:
+    """The weights have as many inputs as outputs, so a wrong axis would not be noticed."""
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 255, (1, 4, 5, 5)).astype("uint8")
+    steps = np.array([0.01, 0.04, 0.02, 0.09], "float32")
+    net = nets.Net()
+    net.input("x", image.shape, TensorProto.UINT8)
+    names = {"initializer": net.constant(steps)}
+    if opset >= 12:  # Earlier opsets have no `value_floats`.
+        names["Constant"] = net.op("Constant", [], "constant", value_floats=steps.tolist())
+    names["Identity"] = net.op("Identity", [names["initializer"]], "same")
+    weights = rng.integers(-40, 40, (4, 4, 3, 3)).astype("int8")
+    given = [*map(net.constant, (np.float32(0.1), np.uint8(128), weights))]
+    zeros = net.constant(np.zeros(4, "int8"))
+    result = [*map(net.constant, (np.float32(0.9), np.uint8(100)))]
+    steps_of = names.get(scale, names["initializer"])
+    net.op("QLinearConv", ["x", *given, steps_of, zeros, *result], "y", pads=[1] * 4)
+    model = net.model("y", opset=opset)
+    (got,) = computed(model, {"x": image})
+    wanted = run_onnxruntime(model, {"x": image})["y"].astype(int)
+    assert len(np.unique(wanted)) > 20
+    assert abs(got.astype(int) - wanted).max() <= 1
+
+
+def test_a_scan_of_opset_8_over_the_sequences_of_a_batch() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 8]>
+    agraph (float[2, 3] s0, float[2, 4, 3] x) => (float[2, 3] s, float[2, 4, 3] y) {
+        s, y = Scan ("", s0, x) <
+            num_scan_inputs = 1, directions = [1],
+            body = b (float[3] a, float[3] e) => (float[3] n, float[3] o) {
+                n = Add(a, e)
+                o = Tanh(n)
+            }
+        >
+    }"""
+    rng = np.random.default_rng(5)
+    feeds = {name: rng.standard_normal(shape).astype("float32")
+             for name, shape in (("s0", (2, 3)), ("x", (2, 4, 3)))}  # fmt: skip
+    model = onnx.parser.parse_model(text)
+    wanted = run_onnxruntime(model, feeds)
+    for got, name in zip(computed(model, feeds), "sy", strict=True):
+        np.testing.assert_allclose(got, wanted[name], rtol=1e-6)
+
+
+def test_scales_of_the_columns_of_each_matrix_and_of_rows() -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.integers(0, 9, (2, 3, 4)).astype("uint8"), rng.integers(-9, 9, (2, 4, 5))
+    steps, zeros = rng.uniform(0.1, 1, (2, 1, 5)).astype("float32"), rng.integers(-3, 3, (2, 1, 5))
+    given = [a, b.astype("int8"), np.uint8(2), zeros.astype("int8")]
+    model, feeds = one_node("MatMulInteger", given, (1, 2, 3))
+    np.testing.assert_array_equal(
+        computed(model, feeds), list(run_onnxruntime(model, feeds).values())
+    )
+    given = [
+        a,
+        np.float32(0.1),
+        np.uint8(2),
+        given[1],
+        steps,
+        given[3],
+        np.float32(0.3),
+        np.uint8(9),
+    ]
+    model, feeds = one_node("QLinearMatMul", given, range(1, 8))
+    np.testing.assert_array_equal(
+        computed(model, feeds), list(run_onnxruntime(model, feeds).values())
+    )
+    # onnxruntime takes no scales of rows.
+    rows = np.array([0.5, 0.25, 2.0], "float32")
+    given = [a[0], rows, np.zeros(3, "uint8"), given[3][0], np.float32(1), np.int8(0)]
+    model, feeds = one_node("QLinearMatMul", [*given, np.float32(1), np.uint8(128)], range(1, 8))
+    exact = rows[:, None] * (a[0].astype(float) @ b[0]) + 128
+    np.testing.assert_array_equal(computed(model, feeds)[0], np.round(exact).clip(0, 255))
+
+
+def test_nodes_that_are_not_in_order() -> None:
+    """onnxruntime's converter to float16 gives such models."""
+    net = nets.Net()
+    net.input("x", X.shape)
+    net.op("Neg", ["x"], "a")
+    net.op("Exp", ["a"], "b")
+    net.op("Mul", ["a", "b"], "y")
+    model = net.model("y")
+    nodes = [*model.graph.node][::-1]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    assert_right(model)

@@ -154,3 +154,26 @@ def test_integers_of_four_bits_that_are_cast() -> None:
         helper.make_node("Add", ["x", "wide"], ["y"]),
     ]
     check(model_of(nodes, SMALL, [weights]), SMALL)
+
+
+def test_integers_of_four_bits_in_a_branch() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    agraph (float[3, 4] x, bool c) => (float[3, 2] y) {
+        y = If (c) <
+            then_branch = t () => (float[3, 2] p) <float step = {0.5}> {
+                wide = DequantizeLinear(w, step)
+                p = MatMul(x, wide)
+            },
+            else_branch = e () => (float[3, 2] q) <int64[2] w = {1, 3}> {
+                q = Gather <axis = 1> (x, w)
+            }
+        >
+    }"""
+    model = onnx.parser.parse_model(text)
+    x = np.linspace(-1, 1, 12, dtype="float32").reshape(3, 4)
+    weights = np.array([[-8, 7], [1, 2], [3, -4], [5, 6]])
+    branch = model.graph.node[0].attribute[0].g
+    branch.initializer.append(helper.make_tensor("w", TensorProto.INT4, (4, 2), weights.ravel()))
+    for condition, wanted in ((True, x @ weights / 2), (False, x[:, [1, 3]])):
+        (got,) = computed(model, {"x": x, "c": np.array(condition)})
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)

@@ -15,13 +15,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import tvm
 from tvm import relax
 
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
+from .constants import constant_array
 from .empty import empty_constant, is_empty
+from .independent_scans import all_turns_at_once
 from .misfit import MisfitError
 
 _LOG = logging.getLogger("tvm_interop")
@@ -180,7 +183,7 @@ def _loop(
     turn = 0
     while turn < turns and _constant(going) != 0:
         _check_size(graph, turn + 1)
-        values = [relax.const(turn, "int64"), relax.const(True, "bool"), *states]
+        values = [*_turn_of(graph, turn), *states]
         names = [value.name for value in graph.input]
         going_on, *results = body(graph, dict(zip(names, values, strict=True)))
         if _constant(going) is None:
@@ -198,6 +201,19 @@ def _loop(
     if turn == 0 and collected:
         return [*states, *_nothing_collected(graph, states, body)]
     return [*states, *(_stacked(bb, parts, 0) for parts in collected)]
+
+
+def _turn_of(graph: onnx.GraphProto, turn: int) -> list[relax.Expr]:
+    """Return the first two inputs of the body of a loop: the iteration's number, and True.
+
+    They are scalars, or vectors of one element if the body declares them so, as in onnxruntime.
+    """
+    numbers = (np.array(turn, np.int64), np.array(True))
+    ranks = [len(value.type.tensor_type.shape.dim) for value in graph.input[:2]]
+    return [
+        relax.const(number.reshape([1] * rank), str(number.dtype))
+        for number, rank in zip(numbers, ranks, strict=True)
+    ]
 
 
 def _if_it_goes_on(
@@ -235,7 +251,7 @@ def _nothing_collected(graph: onnx.GraphProto, states: Sequence[Any], body: Body
     iteration collects. To find these sizes, the operators of one iteration are imported. These
     operators are removed later, since nothing reads their results.
     """
-    values = [relax.const(0, "int64"), relax.const(True, "bool"), *states]
+    values = [*_turn_of(graph, 0), *states]
     names = [value.name for value in graph.input]
     _, *results = body(graph, dict(zip(names, values, strict=True)))
     parts = results[len(states) :]
@@ -256,13 +272,18 @@ def _scan(
 ) -> list[Any]:
     graph, number = attrs["body"], int(attrs["num_scan_inputs"])
     if len(inputs) != len(graph.input):
-        raise UnsupportedModelError("it is of opset 8: export the model with opset 9 or later")
+        return _scan_of_batch(bb, inputs, attrs, body)
     states, sequences = list(inputs[:-number]), list(inputs[-number:])
     outputs = len(graph.output) - len(states)
     axes = list(attrs.get("scan_input_axes", [0] * number))
     backward = list(attrs.get("scan_input_directions", [0] * number))
     out_axes = list(attrs.get("scan_output_axes", [0] * outputs))
     out_backward = list(attrs.get("scan_output_directions", [0] * outputs))
+    if not any((*backward, *out_backward)):
+        together = all_turns_at_once(bb, graph, states, sequences, axes, body)
+        if together is not None:
+            moved = zip(together, out_axes, strict=True)
+            return [*states, *(_with_turns_at(bb, part, int(axis)) for part, axis in moved)]
     turns = int(sequences[0].ty.shape[axes[0]])
     _check_size(graph, turns)
     collected: list[list[Any]] = [[] for _ in range(outputs)]
@@ -283,6 +304,38 @@ def _scan(
         *states,
         *(_stacked(bb, parts, int(axis)) for parts, axis in zip(ordered, out_axes, strict=True)),
     ]
+
+
+def _scan_of_batch(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any], body: Body
+) -> list[Any]:
+    """Return the outputs of a `Scan` of opset 8, which works on each element of a batch alone.
+
+    The batch is the first axis of all inputs, except of the first input, the lengths of sequences.
+    """
+    lengths, *others = inputs
+    size = int(others[-1].ty.shape[1])
+    known = None if lengths is None else constant_array(lengths)
+    if lengths is not None and (known is None or (known != size).any()):
+        raise UnsupportedModelError(
+            "its sequences have lengths of their own: export the model with opset 9 or later"
+        )
+    of_one = {name: attrs[name] for name in ("body", "num_scan_inputs")}
+    if "directions" in attrs:
+        of_one["scan_input_directions"] = attrs["directions"]
+    results = [
+        _scan(bb, [_element(bb, value, 0, i) for value in others], of_one, body)
+        for i in range(int(others[-1].ty.shape[0]))
+    ]
+    return [_stacked(bb, parts, 0) for parts in zip(*results, strict=True)]
+
+
+def _with_turns_at(bb: relax.BlockBuilder, part: Any, axis: int) -> Any:
+    """Move the first axis of a tensor to the position `axis`."""
+    rank = int(part.ty.ndim)
+    order = [*range(1, rank)]
+    order.insert(axis % rank, 0)
+    return part if order[0] == 0 else bb.emit(relax.op.permute_dims(part, order))
 
 
 def _element(bb: relax.BlockBuilder, sequence: Any, axis: int, index: int) -> Any:

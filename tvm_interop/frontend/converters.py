@@ -31,6 +31,7 @@ from .dynamic_quantise import import_dynamic_quantize
 from .gather_nd import import_gather, import_gather_nd
 from .integer_division import divided
 from .microsoft import MICROSOFT
+from .ngrams import import_ngrams
 from .normalisations import NORMALISATIONS
 from .one_hot import import_one_hot
 from .pieces import import_slice, import_split
@@ -447,6 +448,7 @@ _CONVERTERS: dict[str, Converter] = {
     "SplitToSequence": import_split_to_sequence,
     "Sum": _of_all(relax.op.add),
     "TensorScatter": import_tensor_scatter,
+    "TfIdfVectorizer": import_ngrams,
     "TopK": import_top_k,
 }
 

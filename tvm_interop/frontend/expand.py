@@ -63,7 +63,7 @@ def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if not model.functions:
         return model
-    complete = _with_own_defaults(model)
+    complete = _with_opsets_settled(_with_own_defaults(model))
     try:
         return onnx.inliner.inline_local_functions(complete, convert_version=True)
     except (RuntimeError, onnx.version_converter.ConvertError) as error:
@@ -71,6 +71,33 @@ def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
             "a function of the model uses another opset than the model, and ONNX cannot convert "
             f"it: {first_line(error)}; export the model with functions of its own opset"
         ) from error
+
+
+def _with_opsets_settled(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with functions of the model's opsets, where their operators mean the same.
+
+    ONNX's inliner converts only operators of ONNX's own domain from one opset to another. It leaves
+    out a function with another opset of `ai.onnx.ml`.
+    """
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+    model = _copied(model)
+    for function in model.functions:
+        for stated in function.opset_import:
+            wanted = versions.get(stated.domain, stated.version)
+            kinds = {n.op_type for n in nodes_of(function) if n.domain == stated.domain}
+            if all(_means_the_same(kind, stated, wanted) for kind in kinds):
+                stated.version = wanted
+    return model
+
+
+def _means_the_same(kind: str, opset: onnx.OperatorSetIdProto, version: int) -> bool:
+    """Whether an operator of `opset` has the same definition in another version of this domain."""
+    domain = opset.domain
+    both = (opset.version, version)
+    if not all(onnx.defs.has(kind, each, domain) for each in both):
+        return False
+    since = {onnx.defs.get_schema(kind, each, domain).since_version for each in both}
+    return len(since) == 1
 
 
 def _with_own_defaults(model: onnx.ModelProto) -> onnx.ModelProto:

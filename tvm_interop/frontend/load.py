@@ -19,7 +19,7 @@ from ..models.source import read_for_import
 from .bfloat16_types import without_bfloat16
 from .bounds import all_within_bounds
 from .class_tables import with_tables
-from .expand import expand_functions, without_functions
+from .expand import expand_functions, nodes_of, without_functions
 from .fused import FUSED
 from .microsoft import with_domain
 from .narrow_types import with_wider_weights
@@ -37,7 +37,7 @@ from .size_conditions import attached, check_results, check_sizes, ranges_in_wor
 from .strings import with_strings
 from .torch_program import as_onnx, is_torch_module
 from .trial_operators import ON_TRIAL
-from .usual_form import with_dense_weights, with_usual_domain
+from .usual_form import with_dense_weights, with_nodes_in_order, with_usual_domain
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
 
@@ -176,7 +176,8 @@ class OnnxModel:
         _check_text(model, origin)
         converted = attached(model)
         origin = origin if converted is None else converted.origin
-        model = with_dense_weights(without_functions(with_usual_domain(model)))
+        model = with_usual_domain(with_nodes_in_order(model))
+        model = with_dense_weights(without_functions(model))
         model, self._bfloat16 = without_bfloat16(model, origin)
         model, self._strings = with_tables(with_wider_weights(model), origin)
         model = rewritten(with_domain(model), {**RULES, **FUSED, **ON_TRIAL})
@@ -265,20 +266,37 @@ def _as_the_checker_knows_it(model: onnx.ModelProto) -> onnx.ModelProto:
     Opset 21 deprecates the group normalisation of opsets 18 to 20. The checker refuses this
     operator in older models too, although onnxruntime runs such models. So it is replaced by
     instance normalisation, which has the same inputs.
+
+    Before opset 13, quantisation has no `axis`. `quantised` sets it in older models too, for scales
+    of channels of integer operators. So it is removed.
     """
     outside = [tensor for tensor in model.graph.initializer if is_outside(tensor)]
-    if not outside and not any(node.op_type == "GroupNormalization" for node in model.graph.node):
+    opsets = {opset.domain: opset.version for opset in model.opset_import}
+    is_older = opsets.get("", 1) < _QUANTISED_BY_AXIS
+    changed = {"GroupNormalization", *(_QUANTISATIONS if is_older else ())}
+    if not outside and not any(node.op_type in changed for node in nodes_of(model.graph)):
         return model
     known = onnx.ModelProto()
     known.CopyFrom(model)
     _as_inputs(known.graph, {tensor.name for tensor in outside})
-    for node in known.graph.node:
+    for node in nodes_of(known.graph):
+        if node.op_type in _QUANTISATIONS and is_older:
+            _keep(node, [each for each in node.attribute if each.name != "axis"])
         if node.op_type == "GroupNormalization" and not node.domain:
             node.op_type = "InstanceNormalization"
-            kept = [each for each in node.attribute if each.name == "epsilon"]
-            del node.attribute[:]
-            node.attribute.extend(kept)
+            _keep(node, [each for each in node.attribute if each.name == "epsilon"])
     return known
+
+
+_QUANTISATIONS = ("DequantizeLinear", "QuantizeLinear")
+_QUANTISED_BY_AXIS = 13
+"""The first opset in which quantisation may have a scale for each index of an axis."""
+
+
+def _keep(node: onnx.NodeProto, kept: list[onnx.AttributeProto]) -> None:
+    """Remove all attributes of a node except those in `kept`."""
+    del node.attribute[:]
+    node.attribute.extend(kept)
 
 
 def _as_inputs(graph: onnx.GraphProto, weights: set[str]) -> None:

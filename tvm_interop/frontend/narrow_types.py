@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto
 
 from ..errors import UnsupportedModelError
-from .expand import nodes_of
+from .expand import inner_graphs, nodes_of
 from .microsoft_small import UNPACKED
 from .small_floats import SMALL_FLOATS
 
@@ -42,8 +42,8 @@ def with_wider_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         An operator outside `_READERS` reads a weight of a narrow type, or an output of the model
         has a narrow type.
     """
-    narrow = {name: _kind(tensor.data_type) for name, tensor in _constants(model.graph)}
-    narrow = {name: kind for name, kind in narrow.items() if kind.startswith(_FEW_BITS)}
+    kinds = ((name, _kind(tensor.data_type)) for name, tensor in _constants(model.graph))
+    narrow = {name: kind for name, kind in kinds if kind.startswith(_FEW_BITS)}
     if not narrow and not any(map(_output_kind, nodes_of(model.graph))):
         return model
     _check_outputs(model.graph, narrow)
@@ -62,7 +62,8 @@ def with_wider_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     wider = onnx.ModelProto()
     wider.CopyFrom(model)
     for name, tensor in _constants(wider.graph):
-        if narrow.get(name) in (*_WIDER, *_FLOATS):
+        # Two branches may have constants of one name and of different types.
+        if _kind(tensor.data_type) == narrow.get(name) and narrow[name] in (*_WIDER, *_FLOATS):
             dtype = np.dtype(_WIDER.get(narrow[name], "float32"))
             array = onnx.numpy_helper.to_array(tensor).astype(dtype)
             tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
@@ -177,10 +178,12 @@ def _output_kind(node: onnx.NodeProto) -> str:
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Yield the constants of a graph, by the names of their tensors."""
-    for tensor in graph.initializer:
-        yield tensor.name, tensor
-    for node in graph.node:
+    """Yield the constants of a graph and of its subgraphs, by the names of their tensors."""
+    inner = (each for node in nodes_of(graph) for each in inner_graphs(node))
+    for each in (graph, *inner):
+        for tensor in each.initializer:
+            yield tensor.name, tensor
+    for node in nodes_of(graph):
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
                 yield node.output[0], attribute.t

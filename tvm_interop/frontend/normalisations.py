@@ -31,6 +31,8 @@ def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     node with a given mean and variance, as is usual in inference. Some networks use the mean and
     variance of the batch in inference too, to normalise their weights.
     """
+    if not attrs.get("spatial", 1):
+        return _norm_of_elements(bb, inputs, float(attrs.get("epsilon", 1e-5)))
     if not attrs.get("training_mode", 0):
         return None
     x, scale, bias, mean, variance = inputs[:5]
@@ -60,6 +62,17 @@ def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
         added = bb.emit(relax.op.multiply(flat, number_like(flat, 1 - momentum)))
         running.append(bb.emit(relax.op.add(kept, added)))
     return relax.Tuple([result, *running][:number])
+
+
+def _norm_of_elements(bb: relax.BlockBuilder, inputs: Sequence[Any], epsilon: float) -> Any:
+    """Return the result of a batch normalisation of opsets before 9 whose `spatial` is 0. Each
+    element of an image has its own mean, variance, scale and bias.
+    """
+    x, scale, bias, mean, variance = inputs[:5]
+    added = bb.emit(relax.op.add(variance, number_like(variance, epsilon)))
+    factor = bb.emit(relax.op.divide(scale, bb.emit(relax.op.sqrt(added))))
+    centred = bb.emit(relax.op.subtract(x, mean))
+    return relax.op.add(bb.emit(relax.op.multiply(centred, factor)), bias)
 
 
 def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:

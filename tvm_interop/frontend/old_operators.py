@@ -15,16 +15,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 from tvm import relax
 
+from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
-from .constants import constant_array
+from .constants import constant_array, text_of
 from .microsoft_small import AS_ONNX_HAS_THEM
 from .resize import SHRINKING
 
 _OF_TWO = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _BROADCAST_BY_RULE = 7
 """The first opset in which operands are always aligned by their last axes, as in NumPy."""
+_CHANGED = {"Cast": 6, "Concat": 4, "Pad": 2, "Reshape": 5, "Split": 2, "Tile": 6}
+"""Operators that had another form before an opset."""
 _RESIZE_OPSET = 13
 _HALF_PIXELS = 16
 """The first opset in which `RoiAlign` shifts regions by half a pixel by default."""
@@ -61,9 +65,39 @@ def in_later_form(
         axis = own.pop("axis", None)
         if own.pop("broadcast", 0) and axis is not None:
             inputs = type(inputs)([inputs[0], _aligned(bb, inputs[0], inputs[1], int(axis))])
+    if op_type in _CHANGED and opset < _CHANGED[op_type]:
+        inputs = _in_present_form(op_type, inputs, own)
     if op_type == "PRelu" and opset < _BROADCAST_BY_RULE and int(inputs[1].ty.ndim) == 1:
         inputs = type(inputs)([inputs[0], _aligned(bb, inputs[0], inputs[1], 1)])
     return op_type, inputs, own, opset
+
+
+def _in_present_form(op_type: str, inputs: list[Any], attrs: dict[str, Any]) -> list[Any]:
+    """Return the inputs of an operator of `_CHANGED` in its later form, and change `attrs` so."""
+    if op_type == "Cast":
+        attrs["to"] = onnx.TensorProto.DataType.Value(text_of(attrs["to"]).upper())
+    elif op_type == "Concat":
+        attrs.setdefault("axis", 1)
+    elif op_type == "Pad":
+        attrs["pads"] = attrs.pop("paddings")
+    elif op_type == "Reshape":
+        return type(inputs)(
+            [inputs[0], relax.const(np.array(attrs.pop("shape"), np.int64), "int64")]
+        )
+    elif op_type == "Split" and len(inputs) > 1:
+        sizes = constant_array(inputs[1])
+        if sizes is None:
+            raise UnsupportedModelError("the sizes of its parts are computed: make them a constant")
+        attrs["split"] = sizes.tolist()
+        return type(inputs)([inputs[0]])
+    elif op_type == "Tile":
+        times, axis = (constant_array(value) for value in inputs[1:3])
+        if times is None or axis is None:
+            raise UnsupportedModelError("its `tiles` or `axis` is computed: make it a constant")
+        repeats = np.ones(int(inputs[0].ty.ndim), np.int64)
+        repeats[int(axis.item())] = int(times.item())
+        return type(inputs)([inputs[0], relax.const(repeats, "int64")])
+    return inputs
 
 
 def _scales(attrs: dict[str, Any]) -> np.ndarray[Any, Any]:

@@ -45,7 +45,9 @@ def _conv_of_last_channels(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any
 
 def _qlinear_matmul(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     a, a_step, a_zero, b, b_step, b_zero, y_step, y_zero = node.input
-    inputs = [w.floats(a, a_step, a_zero), w.floats(b, b_step, b_zero, axis=1)]
+    # A vector of scales has one for each row of `a`, or for each column of `b`.
+    of_rows = None if w.shapes.get(a_step, ()) in ((), (1,)) else -2
+    inputs = [w.floats(a, a_step, a_zero, of_rows), w.floats(b, b_step, b_zero, axis=1)]
     w.rounded(w.op("MatMul", inputs), y_step, y_zero, node.output[0])
 
 

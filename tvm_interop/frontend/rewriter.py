@@ -69,10 +69,24 @@ class Writer:
     def floats(self, x: str, scale: str, zero: str, axis: int | None = None) -> str:
         """Add a `DequantizeLinear` and return the name of its result.
 
-        If `scale` is not a scalar, it has one entry for each index of `axis`.
+        If `scale` is not a scalar, it has one entry for each index of `axis`. The shape of a scale
+        that is not a constant is unknown here. A scalar is right with any axis.
         """
-        attrs: dict[str, Any] = {} if axis is None or not self.shapes.get(scale) else {"axis": axis}
+        attrs: dict[str, Any] = {}
+        if len(self.shapes.get(scale, ())) > 1:
+            return self._broadcast(x, scale, zero)
+        if axis is not None and self.shapes.get(scale) != ():
+            attrs["axis"] = axis
         return self.op("DequantizeLinear", [x, scale, *([zero] if zero else [])], **attrs)
+
+    def _broadcast(self, x: str, scale: str, zero: str) -> str:
+        """Convert numbers to floats by a scale that is broadcast, such as one for each column of
+        each matrix of a batch. A `DequantizeLinear` takes no such scale.
+        """
+        wide = self.op("Cast", [x], to=TensorProto.FLOAT)
+        if zero:
+            wide = self.op("Sub", [wide, self.op("Cast", [zero], to=TensorProto.FLOAT)])
+        return self.op("Mul", [wide, scale])
 
     def rounded(self, x: str, scale: str, zero: str, output: str) -> None:
         self.op("QuantizeLinear", [x, scale, *([zero] if zero else [])], output)

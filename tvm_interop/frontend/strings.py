@@ -191,6 +191,10 @@ class StringCodes:
             texts = helper.get_node_attr_value(node, "cats_strings")
             codes = self._codes_of(texts, _named(node))
             _set(node, ("cats_strings",), {"cats_int64s": codes})
+        elif kind == "TfIdfVectorizer" and reads[0]:
+            texts = helper.get_node_attr_value(node, "pool_strings")
+            codes = self._codes_of(texts, _named(node))
+            _set(node, ("pool_strings",), {"pool_int64s": codes})
         elif kind == "Constant":
             self._replace_constant(node)
         elif kind == "Cast" and any(each.i == TensorProto.STRING for each in node.attribute):

@@ -1,18 +1,20 @@
 """Brings valid ONNX models of rare forms into the usual form.
 
 ONNX's own domain has two names, the empty name and `ai.onnx`. ONNX's checker and its inference of
-types know only the empty name. Sparse weights and constants become dense tensors.
+types know only the empty name. Sparse weights and constants become dense tensors. Nodes are
+sorted, as onnxruntime sorts them.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .expand import inner_graphs, nodes_of
+from .expand import inner_graphs, inner_nodes, nodes_of
 
 _CONSTANT = "sparse_value"
 """The attribute of a `Constant` that holds a sparse tensor."""
@@ -45,6 +47,35 @@ def _with_domains(
     for function in model.functions:
         yield from function.opset_import
         yield from nodes_of(function)
+
+
+def with_nodes_in_order(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with each node after the nodes whose results it reads; `model` itself if they
+    are so already, or if nodes form a circle.
+    """
+    made = {name for node in model.graph.node for name in node.output if name}
+    seen: set[str] = set()
+    ordered: list[onnx.NodeProto] = []
+    waiting = [*model.graph.node]
+    while waiting:
+        left = []
+        for node in waiting:
+            read = {name for each in (node, *inner_nodes(node)) for name in each.input}
+            if read & made <= seen:
+                ordered.append(node)
+                seen.update(node.output)
+            else:
+                left.append(node)
+        if len(left) == len(waiting):
+            return model
+        waiting = left
+    if all(map(operator.is_, ordered, model.graph.node)):
+        return model
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    del changed.graph.node[:]
+    changed.graph.node.extend(ordered)
+    return changed
 
 
 def with_dense_weights(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -5,6 +5,9 @@ process. `cold` starts with an empty latency database. `warm` compiles the netwo
 database that `cold` filled. The two artifacts must be alike: the same kernels byte for byte, the
 same plan and the same schedule.
 
+An installed package has its modules as bytecode. So that a source checkout is measured alike, its
+bytecode is written first, even if `PYTHONDONTWRITEBYTECODE` is set.
+
 With `--again`, each network is compiled cold a second time. The last column is then the share of
 operators for which both cold runs chose the same kernel. Kernels are chosen by measurement, so a
 small share means that the choice depends on chance.
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -30,6 +34,8 @@ def main() -> int:
     arguments = _arguments()
     if arguments.artifacts is not None:
         arguments.artifacts.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", "import tvm_interop; tvm_interop.compile"]
+    subprocess.run(command, check=True, env=_with_bytecode())
     paths = [arguments.folder / f"{name}.onnx" for name in arguments.networks]
     found = [
         _compiled(path, arguments) for path in paths or sorted(arguments.folder.glob("*.onnx"))
@@ -76,10 +82,15 @@ def _seconds(path: Path, out: Path, database: Path, arguments: argparse.Namespac
     command += ["--latency-db", str(database)]
     command += ["--precision", arguments.precision, "--scheduler", arguments.scheduler]
     began = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=_with_bytecode())
     took_s = time.perf_counter() - began
     print(f"{path.stem} {out.stem} {took_s:.1f} s", file=sys.stderr)
     return took_s
+
+
+def _with_bytecode() -> dict[str, str]:
+    """The environment for processes that write and use bytecode."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _chosen_alike(one: tvm_interop.Artifact, other: tvm_interop.Artifact) -> float:

@@ -90,11 +90,10 @@ class GivenTimer:
         pass
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
-        us = [
-            START_US + max((sum(map(self._op_us, ops)) for ops in streams), default=0.0)
-            for streams in stages
-        ]
-        return lambda indices, repeats: [[us[i] * 1e-6] * repeats for i in indices]
+        def us(streams: Streams) -> float:
+            return START_US + max((sum(map(self._op_us, ops)) for ops in streams), default=0.0)
+
+        return lambda indices, repeats: [[us(stages[i]) * 1e-6] * repeats for i in indices]
 
 
 OpUs = Callable[[Program, int], float]

@@ -51,6 +51,9 @@ class MadeUp(MeasuredLatency):
     def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
         return list(ops)
 
+    def rough_us(self, ops: Sequence[int]) -> list[float]:
+        return [self._us(self._operators[op]) for op in ops]
+
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         return [self._us(self._operators[op]) > us for op, us in zip(ops, than_us, strict=True)]
 
@@ -219,7 +222,7 @@ class _Far(MadeUp):
     """TVM's kernels are far slower than the library's kernels, and must not be measured."""
 
     def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
-        return []
+        return [op for op in ops if self._operators[op].library is not None]
 
     def stages(self, stages: object) -> np.ndarray:
         for groups in stages:  # type: ignore[attr-defined]
@@ -234,6 +237,46 @@ def test_kernels_that_are_far_slower_are_not_measured() -> None:
     )
     described = {op.library for op in choice.program.operators if op.description is not None}
     assert described == {"onednn"}
+
+
+class _SlowPooling(MadeUp):
+    """The library's pooling is far slower than TVM's on plain tensors, where it must not be
+    measured, and faster on blocked tensors. The library's other kernels are the fastest."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program, lambda op: 20.0 if op.library is None else 1.0)
+
+    def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
+        return [op for op in ops if not self._is_slow(self._operators[op])]
+
+    def stages(self, stages: object) -> np.ndarray:
+        for groups in stages:  # type: ignore[attr-defined]
+            assert not self._is_slow(self._operators[groups[0][0]])
+        return super().stages(stages)
+
+    def _is_slow(self, op: Operator) -> bool:
+        kind = op.description
+        is_pooling = kind is not None and kind.op == "max_pool2d"
+        return is_pooling and op.library is not None and set(kind.layouts) == {"plain"}
+
+
+def pooled(between_convs: bool) -> Program:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 8, 8])
+    x = net.conv(x, "first", (16, 16), 3) if between_convs else x
+    x = net.op("MaxPool", [x], "pool", kernel_shape=[2, 2], strides=[1, 1], pads=[0, 0, 1, 1])
+    x = net.conv(x, "last", (16, 16), 3) if between_convs else x
+    return extract(LowerToUnits(libraries=("onednn",))(load_model(net.model(x))))
+
+
+def test_a_librarys_kernel_that_is_far_slower_is_not_measured() -> None:
+    alone = choose_kernels(pooled(False), ("tvm", "onednn"), _SlowPooling)
+    assert [op.library for op in alone.operators] == [None]
+    between = choose_kernels(pooled(True), ("tvm", "onednn"), _SlowPooling)
+    assert {op.library for op in between.operators} == {"onednn"}
+    (pool,) = (op for op in between.operators if op.name.startswith("pool"))
+    assert pool.description is not None
+    assert set(pool.description.layouts) != {"plain"}
 
 
 @pytest.mark.parametrize(("columns", "takes_library"), [(256, True), (255, False)])

@@ -33,6 +33,8 @@ CONV = Workload(
     nbytes=1792,
     parallel_extent=256,
 )
+_NORMAL = 1
+"""SQLite's number of the setting in which only a checkpoint of the log waits for the disk."""
 POOL = Workload(hash="p0", name="pool", arguments=(), flops=0, nbytes=64, parallel_extent=16)
 
 
@@ -55,6 +57,13 @@ def test_keeps_and_replaces() -> None:
     assert store.records() == [record("a", 1.0), record("b", 3.0)]
     assert store.records("another device") == []
     assert store.workloads() == {"c0": CONV, "p0": POOL}
+
+
+def test_a_measurement_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    store = LatencyStore(tmp_path / "latency.db")
+    assert store._pragma("synchronous") == _NORMAL
+    (mode,) = store._connection.execute("PRAGMA journal_mode").fetchone()
+    assert mode == "wal"  # Only with the log does the file stay valid if the power fails.
 
 
 def test_all_or_nothing() -> None:

@@ -259,6 +259,9 @@ class _MadeUp(MeasuredLatency):
     def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
         return list(ops)
 
+    def rough_us(self, ops: Sequence[int]) -> list[float]:
+        return [self._us(op) for op in ops]
+
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         return [self._us(op) > us for op, us in zip(ops, than_us, strict=True)]
 

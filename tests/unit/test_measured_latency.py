@@ -127,6 +127,27 @@ def test_one_run_shows_that_an_operator_does_not_come_near(compilation: Compilat
     assert model.measured == 0
 
 
+def test_a_rough_latency_takes_two_runs(compilation: Compilation) -> None:
+    asked: list[int] = []
+
+    def slower_at_first(op: int) -> float:
+        asked.append(op)
+        return 3000.0 if asked.count(op) == 1 else 10.0
+
+    hashes = kernel_hashes(compilation.program.kernels)
+    model = MeasuredLatency(compilation.program, hashes, GivenTimer(slower_at_first, 2))
+    op, other = heaviest(compilation)
+    with_start_us = [pytest.approx(15.0)]
+    assert model.rough_us([op]) == with_start_us
+    assert model.rough_us([op]) == with_start_us
+    assert (asked, model.measured) == ([op, op], 0)
+    assert model.near([op], [20.0]) == [op]
+    known = model.stage([[other]])
+    asked.clear()
+    assert model.rough_us([other]) == [known]
+    assert asked == []
+
+
 def test_a_run_that_the_machine_held_up_does_not_decide(compilation: Compilation) -> None:
     asked: list[int] = []
 

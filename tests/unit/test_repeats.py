@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tvm_interop.latency.estimate import Estimate, undisturbed
+from tvm_interop.latency.estimate import Estimate, quantile, undisturbed
 from tvm_interop.measure.repeats import QUICK, REPEATS, THOROUGH, Care, run_repeatedly
 
 
@@ -100,6 +100,13 @@ def test_an_estimate_of_runs() -> None:
     single = Estimate.of_runs([1e-3])
     assert single.spread_us is None
     assert math.isinf(single.error_us)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 30])
+def test_quantiles_are_those_of_numpy(count: int) -> None:
+    ascending = np.sort(np.random.default_rng(count).random(count))
+    for share in (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0):
+        assert quantile(ascending, share) == np.quantile(ascending, share)
 
 
 def test_runs_that_were_held_up_do_not_count() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.conformance import WIDTH, crossing_chains
 from tvm_interop.execution.kernels import AnyOperator, Kernels
 from tvm_interop.measure.jobs import in_jobs
-from tvm_interop.measure.stage_operators import SharedTensors, StageOperators
+from tvm_interop.measure.stage_operators import SharedTensors, StageOperators, measured_by
 from tvm_interop.program.kinds.softmax import Softmax
 from tvm_interop.program.program import Program
 
@@ -131,6 +131,35 @@ def test_a_single_kernel_may_exceed_the_limit(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("tvm_interop.measure.stage_operators._KEPT_NBYTES", 1)
     bound = StageOperators(with_weights(), GivenKernels(), lambda array: array)
     assert bound.kernel(0) is bound.kernel(0)
+
+
+class CountingClock:
+    """A clock on which executors take given seconds. It keeps what it was asked to time."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[float], int, bool]] = []
+
+    def measure_interleaved(
+        self, executors: Sequence[float], warmup: int, repeats: int, seed: int = 0,
+        primed: bool = False,
+    ) -> list[list[float]]:  # fmt: skip
+        self.asked.append(([*executors], repeats, primed))
+        return [[seconds] * repeats for seconds in executors]
+
+
+def test_stages_that_took_long_are_not_run_untimed_again() -> None:
+    clock = CountingClock()
+    brief, lengthy = 1.9e-3, 2e-3
+    measure = measured_by(clock, [brief, lengthy, brief], 0)
+    assert measure([0, 1], 1) == [[brief], [lengthy]]
+    assert measure([1, 0, 2], 2) == [[lengthy] * 2, [brief] * 2, [brief] * 2]
+    assert measure([1], 3) == [[lengthy] * 3]
+    assert clock.asked == [
+        ([brief, lengthy], 1, True),
+        ([brief, brief], 2, True),
+        ([lengthy], 2, False),
+        ([lengthy], 3, False),
+    ]
 
 
 def test_jobs_are_limited_by_stages_and_by_weights(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,13 +112,11 @@ def fastest_plain(
             and not (TVM in providers and is_hopeless(theirs, given.operators[i], i))
         ]
         _require_kernels(program, name, {*described} - {*candidates})
+        tvms = [i for i in candidates if _tvm_competes(chosen.operators[i], providers)]
+        slow = _far_slower(theirs, ours, tvms, given)
+        candidates = [i for i in candidates if i not in slow]
         rivals = [
-            i
-            for i in candidates
-            if chosen.operators[i].library not in (None, name)
-            or (
-                chosen.operators[i].library is None and _may_try_tvm(chosen.operators[i], providers)
-            )
+            i for i in candidates if chosen.operators[i].library not in (None, name) or i in tvms
         ]
         # The kernel chosen so far first runs once or twice. If it is far slower than the library's
         # kernel, it cannot win, so it is not measured further.
@@ -217,6 +215,8 @@ def fastest_known(
             is_faster = is_tvms
             if not is_tvms or _may_try_tvm(given.operators[i], providers):
                 try:
+                    if is_tvms and _far_slower(theirs, ours, [i], given):
+                        continue
                     us = float(theirs.stage([[i]]))
                     (is_faster,) = ours.take_longer([i], [margin * us if is_tvms else us])
                 except OutOfTimeError:
@@ -231,6 +231,39 @@ def fastest_known(
 
 def _may_try_tvm(op: Operator, providers: Sequence[str]) -> bool:
     return TVM in providers and (op.description is None or op.description.tvm_may_win)
+
+
+def _tvm_competes(op: Operator, providers: Sequence[str]) -> bool:
+    """Whether TVM's kernel runs `op` so far, and is measured against a library's kernel."""
+    return op.library is None and _may_try_tvm(op, providers)
+
+
+def _far_slower(
+    theirs: MeasuredLatency, ours: MeasuredLatency, ops: Sequence[int], given: Program
+) -> set[int]:
+    """Those of the operators `ops` whose library kernel is far slower than TVM's kernel.
+
+    On row-major tensors, a library may take a hundred times as long as TVM for a pooling. Such a
+    kernel cannot win, so it runs once or twice and is not measured further. For products the
+    library nearly always wins, so products are left out here (see also `is_hopeless`).
+
+    Parameters
+    ----------
+    theirs, ours: as in `_measured_again`.
+    given: the program with the library's kernels.
+    """
+    kinds = {i: given.operators[i].description for i in ops}
+    tried = [i for i, kind in kinds.items() if kind is not None and not kind.multiplies]
+    than_us = [max(us, _CHEAP_US) for us in ours.rough_us(tried)]
+    return {*tried} - {*theirs.near(tried, than_us)}
+
+
+_CHEAP_US = 100.0
+"""A kernel counts as far slower than this latency at the least, in microseconds.
+
+Shorter kernels are always measured: it takes little time, and a single run of a short kernel says
+little, because the start of the run is a part of it.
+"""
 
 
 def _require_kernels(program: Program, library: str, without: Collection[int]) -> None:

@@ -30,18 +30,13 @@ times that latency.
 _SURE = 0.005
 """A latency is not measured again if its standard error is at most this fraction of the latency."""
 _HELD_UP = 1.5
-"""A stage that takes this many times as long as its longest group alone is measured a second time.
-
-The reason is that the operating system may have run two streams on one core during the whole first
-measurement.
-"""
+"""A stage that takes this many times as long as its longest group alone is measured a second time,
+because the system may have run two streams on one core during the whole first measurement."""
 _SIDE_BY_SIDE = 1.25
-"""A stage that takes at most this many times as long as its longest group runs well side by side. A
-later run of such a stage shows whether the machine still gives each stream its own core."""
-_WITNESS_US = 100.0
-"""Only a stage that takes at least this many microseconds shows in a single run whether two streams
-share a core.
+"""A stage that takes at most this many times as long as its longest group runs well side by side.
 """
+_WITNESS_US = 100.0
+"""Only a stage of this many microseconds or more shows in one run whether streams share a core."""
 _LOOK_EVERY_S = 0.25
 _WAIT_AT_MOST_S = 5.0
 """The total time in seconds that measurements of one model may wait until each stream has its own
@@ -49,9 +44,7 @@ core. On a virtual machine of two cores, a stream waited 0.1 to 2 seconds for it
 -m benchmarks.shared_cores`). Longer waits do not help, because another program may use a core for
 hours."""
 _BUSY_US = 200.0
-"""The approximate time, in microseconds, that two streams run in a measurement of the wait between
-them.
-"""
+"""About how many microseconds two streams run in a measurement of the wait between them."""
 
 _IN_A_HURRY = 8
 """The most stages in one job if there is a time budget, which is checked only between jobs."""
@@ -205,18 +198,26 @@ class MeasuredLatency(LatencyModel):
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))
         return [op not in us or us[op] > bar for op, bar in zip(ops, than_us, strict=True)]
 
+    def rough_us(self, ops: Sequence[int]) -> list[float]:
+        """Microseconds of each operator: its latency if it is known, or the shorter of two runs."""
+        known = dict(zip(ops, self.known([[[op]] for op in ops]).tolist(), strict=True))
+        return [self._once_us(op) if math.isnan(us) else us for op, us in known.items()]
+
     def _is_far_slower(self, op: int, than_us: float) -> bool:
+        return self._once_us(op, _FAR_SLOWER * than_us) > _FAR_SLOWER * than_us
+
+    def _once_us(self, op: int, enough_us: float = 0.0) -> float:
+        """The time of one run, or of the shorter of two if the first takes over `enough_us`; 0 if
+        the operator was not run because its latency is known.
+        """
         streams = self._on_streams([[op]])
         key = self._key(streams)
         rough_key = f"once:{key}"
         known = self._store.get([key, rough_key])
         if rough_key not in known and key not in known and key not in self._known:
-            us = self._time_once_us(streams)
-            if us > _FAR_SLOWER * than_us:
-                us = min(us, self._time_once_us(streams))
-            known[rough_key] = us
+            us = known[rough_key] = self._time_once_us(streams, enough_us)
             self._keep({rough_key: streams}, {rough_key: Estimate(us, None, 1)})
-        return known.get(rough_key, 0.0) > _FAR_SLOWER * than_us
+        return known.get(rough_key, 0.0)
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         """Microseconds that the stage with the groups of operators `groups` takes."""
@@ -467,10 +468,12 @@ class MeasuredLatency(LatencyModel):
                 "`time_budget`"
             )
 
-    def _time_once_us(self, streams: Streams) -> float:
+    def _time_once_us(self, streams: Streams, enough_us: float = math.inf) -> float:
         def measure(rounds: Rounds) -> float:
             self._check_time()
-            return float(rounds([streams])([0], 1)[0][0])
+            run = rounds([streams])
+            seconds = float(run([0], 1)[0][0])
+            return min(seconds, float(run([0], 1)[0][0])) if seconds > enough_us / 1e6 else seconds
 
         (seconds,) = self.timer.do([measure])
         return seconds * 1e6

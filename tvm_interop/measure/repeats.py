@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ..latency.estimate import Estimate, undisturbed
+from ..latency.estimate import Estimate, quantile, undisturbed
 
 Measure = Callable[[Sequence[int], int], Sequence[Sequence[float]] | npt.NDArray[np.float64]]
 """`measure(indices, repeats)` runs the stages of these indices, interleaved, `repeats` times each.
@@ -94,7 +94,7 @@ def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[
 def _goes_on(seconds: Sequence[float], care: Care) -> bool:
     """Whether a stage needs more runs; `seconds` holds the times of its runs so far."""
     counted = undisturbed(seconds)
-    median_s = float(np.median(counted))
+    median_s = quantile(counted, 0.5)
     if len(counted) < _ENOUGH:
         return median_s < _LONG_S or len(seconds) < _MOST_OF_LONG
     care = _care_for(median_s, care)

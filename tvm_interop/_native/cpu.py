@@ -232,7 +232,7 @@ def measure_interleaved(
     repeats: timed rounds.
     seed: seed of the random orders.
     primed: whether to run an executor once more, untimed, just before each of its timed runs. Then
-        the executor's threads are awake and its tensors are in caches, whatever ran before.
+        the executor's threads are awake and its tensors are in caches.
 
     Returns
     -------

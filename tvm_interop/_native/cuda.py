@@ -349,7 +349,7 @@ def dispatch_of(executor: CudaExecutor) -> Dispatch:
 
 
 def why_no_graph(executor: CudaExecutor) -> str:
-    """Return why the requested graph could not be made, or "" if it was made or not requested."""
+    """Return the reason why the requested graph could not be made; "" if there is none."""
     return str(_function("why_no_graph")(executor))
 
 
@@ -433,7 +433,7 @@ def measure_interleaved(
     repeats: timed rounds.
     seed: seed of the random orders.
     primed: whether to run an executor once more, untimed, just before each of its timed runs. The
-        caches then hold the executor's data, whatever ran before.
+        caches then hold the executor's data.
 
     Returns
     -------

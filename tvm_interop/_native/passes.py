@@ -169,8 +169,8 @@ ios_solve: Callable[[IosSearch, bytes], Any] = _find("ios_solve")
 # stage: whether its latency is known. Parameters: search, value_us, is_priced, at_least.
 ios_wanted: Callable[[IosSearch, bytes, bytes, int], bytes] = _find("ios_wanted")
 
-# With the functions below, IOS measures few stages: it measures a stage only if lower bounds on the
-# latencies do not decide which schedule is best. An object called book stores the latencies of
+# With the functions below, IOS measures few stages. It measures a stage only if lower bounds of
+# latencies are not enough to find the best schedule. An object called book stores the latencies of
 # measured stages.
 
 # Parameters: search, book.

@@ -74,8 +74,8 @@ class Artifact:
     path: the file that the artifact was read from or last saved to; None before that.
     others: artifacts of the same model for other shapes of its inputs. Their own `others` are
         empty.
-    precision_choice: the precision that `compile` chose, and why, if its `precision` was `auto`.
-        None otherwise, and for an artifact that was loaded.
+    precision_choice: if the `precision` of `compile` was `auto`, the chosen precision and the
+        reason. None for other precisions, and for an artifact that was loaded.
     from_elsewhere: whether the artifact was loaded from a file. Such a file may have been made for
         another machine.
     """
@@ -102,8 +102,8 @@ class Artifact:
             raise AttributeError(f"an Artifact has no attribute `{name}`")
         value = self.__dict__[name] = unread.fields()[name]
         if name in _CHANGEABLE:
-            # The caller may change this value in place. The native model would not see the change,
-            # so the native model is no longer used.
+            # The caller may change this value in place, which the native model would not see. So
+            # the native model is no longer used.
             self.__dict__["_native"] = None
         return value
 
@@ -341,8 +341,8 @@ def load(
     Parameters
     ----------
     path: a file that `Artifact.save` or `compile` wrote.
-    kernels: False leaves the machine code out: plan, schedule, weights and manifest can be looked
-        at, and nothing can be run.
+    kernels: False leaves the machine code out. The artifact cannot run then, but its plan,
+        schedule, weights and manifest can be read.
     sha256: the SHA-256 that the file must have, as `sha256sum` prints it; other files are refused.
     trusted_keys: files of public keys; the artifact must be signed with one of them (see `sign`).
         The default is the files that TVM_INTEROP_TRUSTED_KEYS names, if kernels are loaded. If no

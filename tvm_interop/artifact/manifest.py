@@ -218,10 +218,10 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     A run may have any number of rows within the range. If the model was not compiled for this
     number of rows, the inputs are padded with further rows, up to the next larger number that it
     was compiled for. The outputs stay right, because each row of an output depends only on the same
-    row of the inputs. `lowering.independent_rows` has proven this. The dimension may also have the
-    positions of a sequence in place of rows. Positions influence each other. In this case,
+    row of the inputs. `lowering.independent_rows` has proven this. Instead of rows, the dimension
+    may have the positions of a sequence, which influence each other. In this case,
     `lowering.masked_positions` has proven that added positions do not change the results at the
-    positions that were given.
+    given positions.
 
     The artifact has several sets of input shapes. The rows of an input or output lie along the
     dimension whose size differs between these sets. An input or output that has the same shape in
@@ -365,11 +365,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The tuple is empty if nothing was left out, if there was no time budget, and in artifacts of
         older versions.
     unaligned_inputs: whether a run on a CPU may read inputs at any address that is a multiple of
-        the element's size. False in artifacts of older versions, whose kernels need a multiple of
-        64 bytes.
-    batch_sizes: the batch size of each set of input shapes, in order, if the sets stand for batch
-        sizes; empty otherwise. The first axis of all inputs and outputs is then the batch, and each
-        row is computed independently.
+        the element's size. If False, as in artifacts of older versions, the kernels need addresses
+        that are a multiple of 64 bytes.
+    batch_sizes: if the sets of input shapes stand for batch sizes, the batch size of each set, in
+        order; otherwise empty. With batch sizes, the first axis of all inputs and outputs is the
+        batch, and each row is computed independently.
     row_sizes: if the model runs any number of rows within a range, the number of rows in each set
         of input shapes, in order; None otherwise.
     counted: the outputs whose size depends on values that the model computes.

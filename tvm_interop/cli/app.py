@@ -130,10 +130,9 @@ class _Terminated(BaseException):
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise `_Terminated`, unless this process already handles SIGTERM in another way.
+    """Make SIGTERM raise `_Terminated`, unless this process already handles SIGTERM in another way.
 
-    In any other thread than the main thread this function does nothing, because only the main
-    thread may set signal handlers.
+    Only the main thread may set signal handlers, so in other threads this function does nothing.
     """
 
     def end(*_: object) -> None:

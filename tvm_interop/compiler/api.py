@@ -410,10 +410,10 @@ def new_compilation(
 
 
 def _require_tuning_records(compilation: Compilation) -> None:
-    """Check that at least one tuning record, if there are any, is for a kernel of this model.
+    """If there are tuning records, check that at least one is for a kernel of this model.
 
-    `Compilation` does not check tuning records itself, because it also compiles modules with merged
-    operators, and there may be no records of their kernels.
+    `Compilation` does not check this, because it also compiles modules with merged operators. There
+    may be no records of the kernels of merged operators.
 
     Raises
     ------

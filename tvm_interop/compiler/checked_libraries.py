@@ -139,10 +139,10 @@ class LibraryChecker:
     _references: dict[str, NumpyKernel | None] = field(default_factory=dict)
 
     def without_faults(self, program: Program, choose: Callable[[Program], Program]) -> Program:
-        """Apply `choose` to the program until no library kernel that it chooses is wrong.
+        """Choose kernels by `choose`, and check the chosen library kernels.
 
-        If a kernel is wrong, its operator loses its description, so that no library can run it.
-        Then `choose` runs again.
+        If a kernel is wrong, its operator loses its description, so that no library can run it, and
+        `choose` runs again. This is repeated until no chosen kernel is wrong.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class LibraryChecker:
     def _kernel(self, program: Program, op: Operator) -> Checked | None:
         """The library kernel of an operator, prepared for the check.
 
-        In the result, the kernel's name holds everything on which the kernel's results depend, so
+        The kernel's name in the result holds everything on which the kernel's results depend. So
         equal names mean equal kernels. Return None if TVM runs the operator, if the operator
         computes nothing, or if NumPy cannot compute it. Operators are checked before they are
         divided into parts.

@@ -149,13 +149,13 @@ class Compilation:
         Parameters
         ----------
         scheduler: one of `schedulers()`.
-        latency: the latency model. The default is the one in the compilation's options, or else
-            measurements on this machine if the scheduler needs latencies. `learned` predicts most
-            latencies (see `FewMeasurements`). For a GPU, `latency` may also be the name of a device
-            description (see `latency.described.DEVICES`), `database`, or `database:NAME`. With such
-            a name nothing is measured, and `stats["prices"]` names the source of the latencies. If
-            there is no GPU and `latency` is None, a scheduler that needs latencies gets them from
-            the database.
+        latency: the latency model. By default it is the latency model in the compilation's options.
+            If the options have none and the scheduler needs latencies, they are measured on this
+            machine. `learned` predicts most latencies (see `FewMeasurements`). For a GPU, `latency`
+            may also be the name of a device description (see `latency.described.DEVICES`),
+            `database`, or `database:NAME`. With such a name nothing is measured, and
+            `stats["prices"]` names the source of the latencies. If there is no GPU and `latency` is
+            None, a scheduler that needs latencies gets them from the database.
         options: options of the scheduler, and with `learned` also of the search `ActiveSearch`. The
             compilation adds options that the scheduler takes and that the caller did not give:
             streams, tensors, traits of operators, and how to measure.
@@ -469,7 +469,7 @@ class Compilation:
         speed_check: SpeedCheck | None = None,
         precision: Precision | None = None,
     ) -> Artifact:
-        """Make the artifact, which runs `schedule`, or sequentially if `speed_check` says so.
+        """Make the artifact. It runs `schedule`, or sequentially if `speed_check` says so.
 
         Parameters
         ----------

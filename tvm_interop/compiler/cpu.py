@@ -118,7 +118,8 @@ class CpuBackend:
         Raises
         ------
         DeviceError
-            The target is not a CPU, or the option `precision` is bf16 and this is not possible.
+            The target is not a CPU, or the option `precision` is bf16 and the CPU cannot compute in
+            bf16.
         InputError
             An option is for GPUs.
         """

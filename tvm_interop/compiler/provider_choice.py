@@ -60,7 +60,7 @@ class PlainChoice:
 
 
 class NoKernelError(Exception):
-    """A library has no kernel worth measuring for operators that it was given without measuring.
+    """A library got operators without a measurement, but its kernels for them are not worth one.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ def fastest_plain(
 
     The choice begins with the kernels of `program` and goes through the libraries in the order of
     `providers`. If `program` has a library's kernel for an operator, TVM's kernel is not tried. If
-    this compilation measured two latencies that are close, both kernels are measured again in
+    two latencies that this compilation measured are close, both kernels are measured again in
     turns. So noise at one moment does not decide the choice.
 
     Parameters
@@ -234,7 +234,7 @@ def _may_try_tvm(op: Operator, providers: Sequence[str]) -> bool:
 
 
 def _require_kernels(program: Program, library: str, without: Collection[int]) -> None:
-    """Raise NoKernelError if operators among `without` were given to `library` from the start.
+    """Raise NoKernelError if `library` got some operators of `without` without a measurement.
 
     Parameters
     ----------

@@ -45,8 +45,8 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
 
     Returns
     -------
-    First, the manifest's entries for the ranges. Second, whether the only range is that of a batch,
-    which is the first dimension of all inputs and outputs.
+    First, the manifest's entries for the ranges. Second, whether there is a single range, and it is
+    that of a batch. A batch is the first dimension of all inputs and outputs.
 
     Raises
     ------
@@ -98,8 +98,8 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     try:
         ins, outs = independent_rows(programs, axes)
     except RowsDependError as not_rows:
-        # The rows are not independent, but the dimension may be the length of a sequence, even if
-        # it is the first dimension.
+        # The rows are not independent. But the dimension may be the length of a sequence, because
+        # the length may also be the first dimension.
         try:
             masks = masked_positions(programs, axes, min(sizes))
         except RowsDependError as not_positions:
@@ -123,7 +123,7 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
 def _neither(
     not_rows: RowsDependError, not_positions: RowsDependError, name: str, axes: Mapping[str, int]
 ) -> RowsDependError:
-    """Why a dimension has neither independent rows nor the positions of a sequence."""
+    """Why a dimension is neither a batch of independent rows nor a sequence of positions."""
     if any(axes.values()):
         # A dimension that is not the first dimension of an input is usually the length of a
         # sequence.

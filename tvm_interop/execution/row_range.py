@@ -40,8 +40,8 @@ class RowRange:
         ----------
         ranges: the number of rows of each set of input shapes, by the dimension's name.
         inputs, outputs: the inputs and outputs for each set of input shapes.
-        masks: for each input that is a mask, by name, at which positions it must be 1 before a run
-            may be padded: at the `first`, at `any`, at `all`, or `nowhere` (see
+        masks: for each input that is a mask, by name, the positions at which it must be 1, so that
+            a run may be padded: `first`, `any`, `all`, or `nowhere` (see
             `artifact.manifest.RowMask`). Masks are padded with 0.
         """
         positions = {port.name: i for i, port in enumerate(inputs[0])}

@@ -261,8 +261,8 @@ class ShapedInstances:
     def open_shapes(self) -> tuple[list[tuple[int | str, ...]], list[tuple[int | str, ...]]]:
         """Return the shapes of the inputs and the outputs.
 
-        A dimension that was compiled for a range, or whose size depends on values that the model
-        computes, is given by its name.
+        The result has a name instead of a size for two kinds of dimensions: a dimension with a
+        range, and a dimension whose size depends on values that the model computes.
         """
         ports = self._current_inputs(), self._current_outputs()
         known = self._range

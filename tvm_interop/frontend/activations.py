@@ -88,8 +88,9 @@ def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _shrink(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter of `Shrink` rounds `lambd` and `bias` to the type of the input, so 0.5 becomes
-    # 0 for integers, and it negates `lambd`, which unsigned integers cannot hold.
+    # TVM's converter of `Shrink` has two faults. It rounds `lambd` and `bias` to the type of the
+    # input, so 0.5 becomes 0 for integers. And it negates `lambd`, although unsigned integers have
+    # no negative numbers.
     x = inputs[0]
     dtype = str(x.ty.dtype)
     if "float" in dtype:

@@ -2,9 +2,8 @@
 
 PyTorch exports `mask[rows, columns]` as such a `GatherND`, with the indices of all rows and of all
 columns. Each component of such an index varies along only one axis of the result. So the result can
-be computed by selecting along one axis of the input after the other. Kernels for this are faster
-than a kernel that looks up positions, and `lowering.masked_positions` can tell which elements they
-read.
+be computed by selections, each along one axis of the input. Kernels for this are faster than a
+kernel that looks up positions, and `lowering.masked_positions` can tell which elements they read.
 
 PyTorch exports `x[torch.arange(len(x)), best]` as a `GatherND` too. Its indices join the numbers of
 the rows with the indices `best`. This is a `GatherND` with one batch dimension. It reads each row
@@ -38,8 +37,8 @@ def by_rows(
 ) -> tuple[Any, dict[str, Any]]:
     """Return the inputs and attributes of an equal node with more batch dimensions.
 
-    A node is returned unchanged if it is not a `GatherND`, or if its indices do not begin with the
-    numbers of the rows.
+    A node is returned unchanged if it is not a `GatherND`, or if its indices do not begin with row
+    numbers.
     """
     if op_type != "GatherND" or int(attrs.get("batch_dims", 0)):
         return inputs, attrs

@@ -23,7 +23,7 @@ _IN_FLOAT32 = (
 def widened(bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
     """Return the inputs, with the float16 inputs converted to float32.
 
-    Return None if the node has no float16 inputs, or can be computed in float16.
+    Return None if the node has no float16 inputs, or if it can be computed in float16.
     """
     if op_type not in _IN_FLOAT32 or not _is_half(inputs[0]):
         return None

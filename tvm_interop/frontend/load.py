@@ -243,8 +243,8 @@ def _check(model: onnx.ModelProto, origin: str) -> None:
     values = (*model.graph.input, *model.graph.output)
     if any(not value.type.tensor_type.HasField("shape") for value in values):
         # The checker refuses a model with an input or output that has no shape. Such a model can
-        # still be imported: the user gives the shapes of inputs, and the shapes of outputs are not
-        # needed.
+        # still be imported, because the user gives the shapes of inputs, and the shapes of outputs
+        # are not needed.
         return
     try:
         onnx.checker.check_model(_as_the_checker_knows_it(model))

@@ -71,8 +71,7 @@ def import_graph(
     seen: a dictionary in which the shapes of all tensors with a static shape are stored, by name.
     path: the path of the model's file; None if all weights are in `model`. Large weights may be in
         other files of the same folder.
-    bfloat16: the inputs and outputs that get the type bfloat16 although they are float32 in
-        `model`.
+    bfloat16: the inputs and outputs that get the type bfloat16. In `model` they are float32.
     """
     graph = model.graph
     importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path, bfloat16)

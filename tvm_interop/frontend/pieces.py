@@ -104,8 +104,7 @@ def _slice_numbers(
 def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the parts of a `Split` if a part is empty or there are more than `_MOST_PARTS` parts.
 
-    Return None for a `Split` without empty parts that has at most `_MOST_PARTS` parts. TVM's
-    converter handles such a node.
+    Return None for any other `Split`, which TVM's converter handles.
 
     Raises
     ------

@@ -40,8 +40,10 @@ def _product(x: Any, weight: Any, scales: Any) -> Any:
 def _quantised(
     x: Any, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: int
 ) -> Any:
-    """Convert the rounding to integers. The exporter ignores their range, which may be smaller than
-    that of the type.
+    """Convert the rounding to integers.
+
+    The exporter ignores the range of the integers, which may be smaller than the range of their
+    type.
     """
 
     def number(value: Any, of: int) -> Any:

@@ -20,9 +20,10 @@ from .counted import CountedTensors, Node, shape_of
 def unique(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     """Return the distinct numbers of a tensor, and where they are.
 
-    The results are the distinct numbers; the place of the first of each; for each element of the
-    input, the place of its number among the distinct numbers; and how often each number occurs.
-    Return None for a constant input, and for a node that compares slices of a tensor.
+    There are four results: the distinct numbers; the place where each of them first occurs; for
+    each element of the input, the place of its number among the distinct numbers; and how often
+    each number occurs. Return None for a constant input, and for a node that compares slices of a
+    tensor.
     """
     counted = node.found[0]
     whole = node.inputs[0] if counted is None else counted.whole

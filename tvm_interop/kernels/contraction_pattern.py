@@ -303,7 +303,7 @@ class _Matcher:
     def _widened(self, factor: _Factor, block: s_tir.SBlock) -> _Factor | None:
         """`factor`, read from the tensor that `block` converts; None if `block` does not make it.
 
-        `block` must convert each number of the tensor from bfloat16, and do nothing else.
+        `block` must do nothing but convert each number of the tensor from bfloat16.
         """
         store = block.body
         if not isinstance(store, tirx.BufferStore) or block.init is not None or factor.convert:

@@ -203,8 +203,8 @@ def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         return ANY
     if parts == [ZERO] and kind not in ("call cos", "call sigmoid"):
         return ZERO
-    # If a value with bounds wider than `WIDE` is a divisor, `arithmetic` assumes that it is not 0.
-    # The result of this function may be exactly 0, so its bounds must be narrower than `WIDE`.
+    # `arithmetic` assumes that a divisor is not 0 if its bounds are wider than `WIDE`. The result
+    # of this function may be exactly 0, so its bounds must be narrower than `WIDE`.
     most = 1 + max(4.0, *(abs(end) for part in parts for end in part))
     return Bound(-most, most)
 

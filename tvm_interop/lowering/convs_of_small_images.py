@@ -272,8 +272,8 @@ class _Pools(_Dataflow):
         """Whether each pixel of a pooling is the mean of a whole window, and there are fewer pixels
         than before.
 
-        At the border of an image, windows may be cut off or contain padding. A shift of the
-        channels would then not stay the same.
+        At the border of an image, windows may be cut off or contain padding. The mean of such a
+        window is not shifted by the same number as the channel.
         """
         attrs = pool.attrs
         before, after = static_shape(pool.args[0].ty), static_shape(pool.ty)

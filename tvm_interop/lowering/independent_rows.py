@@ -2,9 +2,9 @@
 
 The proof examines the kernels of a lowered model, before they are scheduled. The model is lowered
 for several sizes of a dimension, such as the batch. Every statement of a kernel must compute a row
-of its result only from the same row of the tensors that it reads. The computation must be the same
-for all rows and all sizes. By induction over the statements, the model then computes each row of
-its outputs only from the same row of its inputs.
+of its result only from the same row of the tensors that it reads, and in the same way for all rows
+and all sizes. If all statements do, each row of the model's outputs depends only on the same row of
+its inputs, by induction over the statements.
 
 For a tensor that has rows, the proof knows the block: the number of neighbouring elements that
 belong to the same row. The element at position p of the flattened tensor belongs to row `p // block

@@ -1,5 +1,4 @@
-"""Describes, as a text that is the same for any batch size, what a statement computes for one
-row.
+"""Describes what a statement computes for one row, as a text that is the same for all batch sizes.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class RowLoop(NamedTuple):
     Attributes
     ----------
     position: the loop's position among the loops around the statement.
-    each: the total number of steps of the loop that belong to one row.
-    neighbours: the number of consecutive steps that belong to one row before the next row begins.
+    each: the total number of steps of the loop that belong to one row. neighbours: the number of
+    consecutive steps that belong to one row, before steps of the next row follow.
     """
 
     position: int

@@ -24,8 +24,8 @@ them."""
 class Cut:
     """How an argument of an operator is divided: along `axis`, at multiples of `step` indices.
 
-    If `axis` is None, the argument is not divided. If `lies_apart` is set, the elements that a part
-    needs are not contiguous in memory, so each part of the operator gets the whole tensor.
+    If `axis` is None, the argument is not divided. With `lies_apart`, the elements that a part
+    needs are not contiguous in memory. Then each part of the operator gets the whole tensor.
     """
 
     axis: int | None
@@ -55,7 +55,7 @@ class RowCut:
 
 
 class Tensors(Protocol):
-    """Those properties of a `LibraryOp` that decide how it may be divided."""
+    """The properties of a `LibraryOp` that decide how it may be divided."""
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]: ...

@@ -92,8 +92,8 @@ def refuse(module: str, name: str, known: Mapping[str, str], otherwise: str = ""
 
     Raises
     ------
-    ImportError: for a name in `known`. An AttributeError would not do, because its message is lost
-        when a script runs `from module import name`.
+    ImportError: for a name in `known`. The message of an AttributeError would be lost when a script
+        runs `from module import name`.
     AttributeError: for any other name.
     """
     if name.startswith("_"):

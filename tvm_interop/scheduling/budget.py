@@ -52,8 +52,8 @@ class BudgetedLatency(LatencyModel):
     ----------
     op_us: (num_ops,) latency of each operator when it runs alone, in microseconds.
     wholes: for each operator, the ids of the parts into which it is divided. When the object is
-        made, `model` is asked for the latency of the parts of each divided operator side by side,
-        however long this takes.
+        made, it asks `model` for the latency of the parts of each divided operator side by side. No
+        time limit applies to this.
 
     Attributes
     ----------

@@ -108,19 +108,20 @@ def gpg_scored(
     """GPG that scores endings by the estimated latencies of their stage and of what remains.
 
     `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
-    `gpg`, a number m chooses an ending. Which ending m chooses depends on the number of endings,
-    and the policy network must learn this. Here networks estimate two latencies, whose sum is an
-    ending's score. The first is the latency of the ending's stage. It lies between the latency of
-    the longest group and the total latency of the stage's operators. The second is the latency of
-    the operators that remain after the stage. It lies between their longest path and their total
-    latency. If a state has more than 512 endings, endings are built cluster by cluster
+    `gpg`, a number m chooses an ending. The same m chooses another ending if the number of endings
+    differs, and the policy network must learn this. Here networks estimate two latencies, whose sum
+    is an ending's score. The first is the latency of the ending's stage. It lies between the
+    latency of the longest group and the total latency of the stage's operators. The second is the
+    latency of the operators that remain after the stage. It lies between their longest path and
+    their total latency. If a state has more than 512 endings, endings are built cluster by cluster
     (`endings.Endings`), and the 48 best ones are kept after each cluster.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
-    priced: number of endings per state whose latency is asked for: those with the lowest scores.
-        The latency of the stage replaces its estimate. If 0, the latency model is not asked.
+    priced: number of endings of each state for which the latency model is asked. These are the
+        endings with the lowest scores. The latency of their stage then replaces its estimate. If 0,
+        the latency model is not asked.
     width: number of states that the beam search keeps at the same time. It keeps those with the
         lowest sum of the latency of the stages so far and the estimate for the remaining operators.
 

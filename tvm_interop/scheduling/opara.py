@@ -49,8 +49,8 @@ def opara(
 
     Parameters
     ----------
-    traits: the demand of each operator on the device, by id. If `traits` is None, all operators
-        count as alike, and launch in the order in which they become ready.
+    traits: the demand of each operator on the device, by id. If `traits` is None, no operator is
+        preferred, and operators launch in the order in which they become ready.
     streams: number of streams; None for as many as the algorithm opens. `compile` for a GPU passes
         None unless its own option `streams` is set. If the algorithm opens more than `streams`,
         streams are combined, without splitting a stream. The streams are placed one by one, the

@@ -114,7 +114,7 @@ class BoundNames(ABC):
 
 
 class _Memory(NamedTuple):
-    """What a program gives to be bound: an array or None, and the device of the memory."""
+    """The argument of a binding: an array or None, and the device of the memory."""
 
     array: Any
     device_type: str

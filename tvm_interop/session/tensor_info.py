@@ -77,7 +77,7 @@ class TensorInfo(NamedTuple):
 
 
 class ModelMeta(NamedTuple):
-    """What the program that exported a model wrote into it, under onnxruntime's names.
+    """The metadata that the exporter wrote into a model, under onnxruntime's names.
 
     Attributes
     ----------

@@ -182,7 +182,7 @@ def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
     Parameters
     ----------
     title: title in the pictures.
-    runs: number of runs, of which the fastest is recorded. Two more runs come first, to warm up.
+    runs: number of runs. The fastest of them is recorded. Two further runs come first, to warm up.
     """
     module = GraphModule(artifact)
     shapes, dtypes = module.get_input_info()
@@ -226,7 +226,7 @@ def from_profile(
     Parameters
     ----------
     plan: the plan that was profiled; by default the artifact's plan.
-    runs: number of runs, of which `profile` shows the fastest; 0 if the artifact was not run.
+    runs: number of runs, 0 if the artifact was not run. `profile` shows the fastest run.
     """
     schedule = artifact.schedule
     plan = plan or artifact.plan

@@ -311,8 +311,8 @@ class GpgTraining:
         order = np.argsort(stage_us + rest_us, kind="stable")[:16]
         exact = task.price([candidates[i] for i in order])
         least = self._replay.least_us[number]
-        # If a makespan is known for the operators that an ending leaves, then this makespan plus
-        # the latency of the ending is a makespan of the operators that remain now.
+        # Let a makespan be known for the operators that remain after an ending. This makespan plus
+        # the latency of the ending is then a makespan of the operators that remain now.
         for i, us in zip(order, exact, strict=True):
             after = remaining & ~sum(candidates[i])
             if after in least:

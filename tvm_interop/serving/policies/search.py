@@ -72,8 +72,8 @@ class Search(Policy):
     in_flight: maximum number of combined blocks that run at the same time; 1 in TOP. With more than
         1, each simulation takes about ten times as long.
     inside: maximum number of requests of a model that have left the queue and are not yet served.
-        Each of them needs tensors of its own. With None, only `buffer` limits their number. A limit
-        makes simulations slower.
+        Each of these requests needs tensors of its own. With None, only `buffer` limits their
+        number. A limit makes simulations slower.
     clients: number of clients of each model. A client sends its next request when it has the answer
         to its last request. The search simulates these clients. With None, it simulates queues that
         are never empty. If clients wait for answers, the predicted throughput is then too high,

@@ -167,8 +167,8 @@ void Device() {
       connections == nullptr ? "null" : connections);
 }
 
-// The time between two events, in three cases: with nothing, with an empty kernel, and with a graph
-// of one empty kernel between the events.
+// The time between two events. Between the events is nothing, an empty kernel, or a graph of one
+// empty kernel.
 void Events(cudaStream_t stream) {
   const auto nothing = [] {};
   const auto kernel = [&] { Nothing<<<1, 1, 0, stream>>>(); };

@@ -51,7 +51,7 @@ class Row:
         cores.
     noise: ratio of the times of two measurements of our sequential execution.
     operators: number of operators; each part of a divided operator counts as one.
-    reorders, concats: number of tensors that a run brings into another memory layout, and number of
+    reorders, concats: number of tensors that a run converts to another memory layout, and number of
         concatenations that copy their inputs.
     peak_bytes: growth of the process's peak memory while it loads and runs the model, by runtime.
     """

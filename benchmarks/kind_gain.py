@@ -1,4 +1,4 @@
-"""Measures how much faster a model is because libraries can run one more kind of operator.
+"""Measures how much time a model saves if libraries can run one more kind of operator.
 
     python -m benchmarks.kind_gain model.onnx relax.image.resize2d
 

@@ -104,7 +104,7 @@ class OpenNetwork:
     make: makes the network.
     inputs: its inputs, by name.
     ranges: the smallest and the largest size of each open dimension.
-    multiples: for an open dimension whose sizes must be multiples of a number, such as 32, that
+    multiples: if the sizes of an open dimension must be multiples of a number, such as 32, that
         number.
     """
 

@@ -1,4 +1,4 @@
-"""Networks for `benchmarks.zoo_pool` that no installed library of models has.
+"""Networks for `benchmarks.zoo_pool` that are in no installed library of models.
 
 They are for super-resolution, recommendation and tables. Each class names the paper that its
 network comes from. If a class is smaller than in the paper, its docstring says so.

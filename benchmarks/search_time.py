@@ -196,8 +196,7 @@ def search_network(name: str) -> list[Row]:
 def search_ios_without_contention(name: str) -> Row:
     """Run IOS on a device where operators never slow each other down.
 
-    On a device where operators never slow each other down, IOS bounds the latencies of stages, and
-    so rules out most stages without asking for their latency.
+    On such a device, IOS rules out most stages by bounds, without asking for their latency.
     """
     subject = paper_network(name)
     table = LatencyTable(subject.latency.op_us)

@@ -6,10 +6,10 @@ The networks are real, and each is compiled for one thread. All run in one proce
 is an executor with its own policy, and gets its requests directly, not over a network connection.
 In each round the contestants serve for a while one after the other, in a new random order.
 
-Requests for the three models have the ratio (mix) 1:2:4, and so many are in progress at any time
-that no queue is empty. The results are throughputs, which count only requests that make up whole
-mixes. Ratios are to the throughput of one instance at a time (`sequential`) in the same round.
-Noise is half the interquartile range of the ratios.
+Requests for the three models have the ratio 1:2:4, called a mix. At any time, enough requests are
+in progress that no queue is empty. The results are throughputs. They count only requests that make
+up whole mixes. Ratios are to the throughput of one instance at a time (`sequential`) in the same
+round. Noise is half the interquartile range of the ratios.
 
 Policies of blocks run each block by its own plan, and run the blocks of a combined block side by
 side. The simulator can also put operators of several models into one stage. The server cannot. The

@@ -269,10 +269,10 @@ def means(ratios: Sequence[Mapping[str, float]]) -> str:
 
 
 def ratios_of_schedules(row: Row) -> dict[str, float]:
-    """The ratios of a network, without the ratio to sequential execution if it has no schedule.
+    """The ratios of a network.
 
-    If our artifact runs sequentially, the ratio to sequential execution would compare a program
-    with itself.
+    If our artifact runs sequentially, the ratio to sequential execution is left out, because it
+    would compare a program with itself.
     """
     return {name: v for name, v in row.ratios.items() if name != SEQUENTIAL or row.scheduled}
 

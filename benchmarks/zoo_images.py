@@ -20,12 +20,13 @@ def resized(x: Tensor, like: Tensor) -> Tensor:
 
 
 class ResidualU(nn.Module):
-    """A small U-Net with a sum around it, which is the block of U2-Net.
+    """The block of U2-Net: a small U-Net whose input is added to its result.
 
     Parameters
     ----------
-    levels: number of sizes of images, including the input's. Each is half of the one before.
-    flat: whether all levels have the input's size. If so, their convolutions are dilated.
+    levels: number of sizes of images, including the size of the input. Each size is half of the
+    size before. flat: whether all levels have the size of the input. If so, their convolutions are
+    dilated.
     """
 
     def __init__(self, levels: int, before: int, inner: int, after: int, *, flat: bool) -> None:

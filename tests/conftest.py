@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tvm_interop.kernels.linker import Linker
 
 # NumPy multiplies matrices on one thread, also in the processes that tests start. Most of these
-# matrices are small. With several threads for each of pytest's two workers, threads would wait for
-# each other on two cores.
+# matrices are small. If each of pytest's two workers had several threads, they would wait for each
+# other on two cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Let the threads of PyTorch and xgboost sleep while they have no work.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -167,8 +167,8 @@ _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_sche
 def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail a test if one of our schedule rules fails on a kernel.
 
-    If a rule fails, the kernel is built without the rule. Such a kernel is correct but slow, so no
-    other check notices the failure.
+    The kernel is then built without the rule. It is correct but slow, so no other check notices the
+    failure.
     """
     yield
     faults = [

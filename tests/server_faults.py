@@ -335,8 +335,8 @@ def kill_clients(server: Process, count: int, seed: int = 0) -> None:
             whole = draw.random() < 0.7
             connection.sendall(request if whole else request[: draw.randrange(len(request))])
             time.sleep(draw.choice([0, 0, 0.001, 0.005]))
-        # With this option, `close` resets the connection, as if the process was killed with unread
-        # data.
+        # With this option, `close` resets the connection. The system does the same when a process
+        # with unread data is killed.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
 

@@ -298,8 +298,8 @@ def figure_13() -> Record:
 def figure_14() -> Record:
     """Adds up the measuring time of each scheduler on a device, and the scheduler's own time.
 
-    If it runs alone, this function first makes the schedules of Figure 12, and takes as long as
-    that figure.
+    It uses the schedules of Figure 12. If they are not made yet, it makes them first, which takes
+    as long as that figure.
     """
     minutes = {
         (name, size, form): _minutes(forms[form], form)

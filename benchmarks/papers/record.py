@@ -112,7 +112,7 @@ class Record:
     checks: our numbers beside the paper's. Empty only if the experiment is not possible here.
     why: why our numbers differ from the paper's. It must be given if a check does not hold.
     missing: the missing equipment, if the experiment is not possible here.
-    remarks: facts that a reader needs whatever the verdict is.
+    remarks: facts that a reader needs for any verdict.
     seed: the seeds that were used; empty if nothing is random.
     """
 

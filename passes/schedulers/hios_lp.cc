@@ -77,8 +77,9 @@ int BestGpu(ListOnGpus* mapping, const std::vector<int>& path) {
       best_us = us;
       best = gpu;
     }
-    // Adding a path never lowers the latency. So no GPU is better than a GPU on which the path does
-    // not raise the latency. All empty GPUs give the same latency, so only one of them is tried.
+    // Adding a path never lowers the latency. So if the path does not raise the latency on some
+    // GPU, no other GPU is better. All empty GPUs give the same latency, so only one of them is
+    // tried.
     if (best_us <= mapping->latency_us() || mapping->is_empty(gpu)) break;
   }
   return best;

@@ -58,8 +58,8 @@ std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_
 size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   std::vector<int> place(graph.num_ops(), -1);
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = static_cast<int>(i);
-  // Let read[i] be the number of operators before position i that operators from position i on
-  // read. change[i] is read[i] - read[i - 1].
+  // read[i] is the number of operators before position i whose output an operator at position i or
+  // later reads. change[i] is read[i] - read[i - 1].
   std::vector<int> change(ops.size() + 1);
   for (size_t i = 0; i < ops.size(); ++i) {
     int last = -1;

@@ -98,7 +98,7 @@ class PartSearchOf : public PartSearch {
       if (state_sizes_[state] == 0) continue;  // the empty state costs nothing
 
       // The total of a transition is the cost of the cheapest sequence that starts with it. Since
-      // the last call, totals can only have risen. So if the total of the transition that was
+      // the last call, no total has become smaller. So if the total of the transition that was
       // chosen last has not changed, this transition is still the cheapest, and still wins ties.
       size_t first = ways->first[state];
       if (first != CheapestWays::kUnknown &&

@@ -26,8 +26,8 @@ class ServingEngine {
   int num_running() const { return num_running_; }
 
   // Starts an instance now and returns its number. The number may be used again once Advance has
-  // returned it. `alone` says that no other instance runs at the same time. Then the time of the
-  // run comes from ServedProgram::Alone. Throws ScheduleError if another instance runs beside an
+  // returned it. With `alone`, no other instance may run at the same time, and the time of the run
+  // comes from ServedProgram::Alone. Throws ScheduleError if another instance runs beside an
   // instance that runs alone. Also throws ScheduleError if `present` holds no part, a part that the
   // program does not have, or parts without operators.
   int Start(const ServedProgram& program, uint64_t present, bool alone);

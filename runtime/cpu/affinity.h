@@ -25,8 +25,8 @@ class Affinity {
   // Lets the thread run on all allowed CPUs except `cpu`. Does nothing if the user allows only one
   // CPU. A negative `cpu` excludes no CPU.
   void KeepOff(int cpu);
-  // Lets the thread run on `cpu` alone. Returns false if the thread may not run on `cpu`, if the
-  // user allows only one CPU, or if the system refuses.
+  // Confines the thread to `cpu`. Returns false if the thread may not run on `cpu`, if the user
+  // allows only one CPU, or if the system refuses.
   bool KeepOn(int cpu);
 
  private:

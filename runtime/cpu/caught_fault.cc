@@ -34,8 +34,8 @@ void Handle(int signal, siginfo_t* info, void*) {
 }
 
 // Keeps our signal handlers installed while any thread needs them. The mutex guards the number of
-// these threads. `before` holds the handlers that were installed before ours. It is written only
-// while our handlers are not installed, and our handlers only read it.
+// these threads. `before` holds the handlers that were installed before ours. Our handlers read it
+// without a lock. This is safe, because it is written only while our handlers are not installed.
 class Handlers {
  public:
   Handlers() {

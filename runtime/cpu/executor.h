@@ -44,8 +44,8 @@ class CpuExecutor : public Timed, private OperatorWork {
   // does not exist, if an operator waits for an operator that is not earlier in `ops`, or if the
   // system refuses to start a thread.
   //
-  // `guests` is the pool to run in. Null means the pool of the process. A forked child uses the
-  // pool of the process in any case, because the guests stayed in the parent.
+  // `guests` is the pool to run in. Null means the pool of the process. A forked child always uses
+  // the pool of the process, because the guests stayed in the parent.
   CpuExecutor(int num_streams, int threads, const std::vector<PlannedOp>& ops,
               std::shared_ptr<ThreadPool> guests = nullptr);
   ~CpuExecutor() override;

@@ -318,9 +318,9 @@ void ThreadPool::WaitFor(Job* job) {
       if (job->Help(0) || job->HasEnded()) {
         job->owner_.Leave();
       } else {
-        // A helper will wake this thread. The system could then move this thread to the helper's
-        // core, where it would wait for milliseconds until the helper leaves the core. So this
-        // thread is confined to its own core while it sleeps.
+        // While this thread sleeps, it is confined to its own core. A helper will wake it. Without
+        // the confinement, the system could then move it to the helper's core, where it would wait
+        // for milliseconds until the helper leaves the core.
         const Confined stays(HasGuests() || pins() ? -1 : sched_getcpu());
         job->owner_.Sleep(announced);
       }
@@ -400,8 +400,8 @@ void ThreadPool::RunHelper(Helper* helper, int number) {
       parked_.Leave();
       continue;
     }
-    // The helper counts as awake until here, because its last look may find work, and a thread that
-    // works must be counted.
+    // The helper counts as awake until here. Its last look may find work, and a thread that works
+    // must be counted.
     awake_.fetch_sub(1, std::memory_order_relaxed);
     parked_.Sleep(announced);
     awake_.fetch_add(1, std::memory_order_relaxed);

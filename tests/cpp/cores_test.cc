@@ -102,8 +102,8 @@ class BriefNeighbour {
   std::thread neighbour_;
 };
 
-// Whether a thread that has lost its core for microseconds still treats the core as its own, and
-// not as shared. Calls `afterwards` between the loss and the check.
+// Whether a thread that has lost its core for some microseconds still does not treat the core as
+// shared. Calls `afterwards` between the loss and the check.
 bool KeepsACoreLostBriefly(const std::function<void()>& afterwards) {
   int own = 0, shared = 1 << 30;
   // Other programs may take the core at any time. So the test makes many tries, and compares the
@@ -184,8 +184,8 @@ TEST_CASE(PinnedThreadsAreFreeAfterwards) {
   pool.SetNumThreads(1);
   pool.SetPinning(false);
   pool.SetNumThreads(4);
-  // If a helper runs the operator `here`, its affinity mask lacks the caller's core. So run the
-  // model until the caller itself runs this operator.
+  // The affinity mask of a helper lacks the caller's core. So run the model until the caller, and
+  // no helper, runs the operator `here`.
   do {
     executor.Run();
   } while (here.thread != std::this_thread::get_id());

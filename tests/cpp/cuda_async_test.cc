@@ -247,8 +247,8 @@ int NumWrongWithoutAWait(CudaDispatch dispatch) {
 }
 
 #ifdef __SANITIZE_THREAD__
-// A race that ThreadSanitizer finds makes its process fail. So another process runs the plans from
-// which a wait is missing, and this process reads the report.
+// If ThreadSanitizer finds a race, the process fails. So another process runs the plans from which
+// a wait is missing, and this process reads its report.
 TEST_CASE(AMissingWaitIsADataRace) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string found = " 2>&1 | grep -q 'data race'";

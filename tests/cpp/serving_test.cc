@@ -120,8 +120,8 @@ TEST_CASE(windows_go_on_where_the_window_before_ended) {
   CombinedServing serving(kTwoCores, {});
   serving.Decide(combination);
   serving.Add({0, 1}, {0, 0});
-  // At 5 us the first request runs in the first block. At 15 us it runs in the second block, and
-  // the second request, which left its queue at 1 us, runs in the first block.
+  // At 5 us the first request runs in the first block. At 15 us it runs in the second block. The
+  // second request left its queue at 1 us, and runs in the first block at 15 us.
   CombinedWindow window = serving.Run(15, {0.5, 5, 14});
   CHECK_EQ(window.rounds, 2);
   CHECK_EQ(window.busy_us, 10);  // 10 us of one core, then 5 us of two cores.

@@ -122,7 +122,7 @@ def graph_start(us: float) -> Iterator[None]:
 
 @contextmanager
 def node_times(gpu_us: float, host_us: float = 0.0) -> Iterator[None]:
-    """Context in which each node of a graph takes longer.
+    """A context in which the nodes of graphs take more time to launch and to begin.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def effect(function: Callable[[int], object]) -> Any:
 
 
 def launch(name: str, stream: Any, does: Any = None) -> int:
-    """Launch a kernel that calls `does`, which `effect` made, or that changes nothing."""
+    """Launch a kernel that calls `does` (made by `effect`), or a kernel that changes nothing."""
     return int(_DRIVER.FakeCudaLaunch(name.encode(), stream, does or _EFFECT(), 0))
 
 

@@ -71,8 +71,8 @@ static std::map<int64_t, double>& ExtraTimes() {
   return times;
 }
 
-// Returns, for each algorithm that can be planned but fails at its launch, the status that the
-// library gives.
+// Returns the algorithms that can be planned but fail at their launch, each with the status that
+// the library gives.
 static std::map<int64_t, int>& LateRefusals() {
   static std::map<int64_t, int> refusals;
   return refusals;

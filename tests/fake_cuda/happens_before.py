@@ -7,8 +7,7 @@ as the bits of an integer, which is simpler than vector clocks. The checker look
 * Two pieces of work access the same bytes without an order, and one of them writes. For example, a
   wait is missing, or a buffer is used again too early.
 * An operator reads another value than the plan says, or memory that is freed.
-* A stream or the host waits for an event that is not recorded yet. CUDA does not wait at all in
-  this case.
+* A stream or the host waits for an event that is not recorded yet. CUDA does not wait in this case.
 * A kernel touches the memory of another GPU, or is launched while another GPU is current. A copy
   goes between GPUs that have no access to each other, or names a wrong GPU.
 * A capture has a call that cannot be captured (an allocation, a wait, loading of code). Or a
@@ -270,8 +269,9 @@ class _Checker:
         reads = Access("", entry["from"], entry["from"] + entry["nbytes"])
         writes = Access("", entry["to"], entry["to"] + entry["nbytes"])
         copied = OpAccesses((reads,), (writes,))
-        # An operator that copies between GPUs launches no kernel that names it. So it is recognised
-        # by the bytes that it reads and writes. A copy to or from the host belongs to no operator.
+        # An operator that copies between GPUs launches no kernel, so no kernel names it. It is
+        # recognised by the bytes that it reads and writes. A copy to or from the host belongs to no
+        # operator.
         named = [op for op, touched in self._accesses.items() if _unnamed(touched) == copied]
         if len(named) == 1:
             self._work(entry, _Work(named[0], self._accesses[named[0]]))

@@ -90,8 +90,10 @@ def _our_kernels() -> dict[bytes, Any]:
 
 
 def _kernels_of(code: bytes) -> Any:
-    """The loaded kernels of an artifact's machine code. None if the code was not compiled by this
-    fuzz test: such code is never run."""
+    """The loaded kernels of an artifact's machine code.
+
+    None if this fuzz test did not compile the code. Such code is never run.
+    """
     return _our_kernels().get(code)
 
 

@@ -100,8 +100,10 @@ def test_a_score_that_is_not_a_number_is_not_above_a_threshold() -> None:
 
 @pytest.mark.parametrize("is_poisoned", [False, True])
 def test_a_detector(is_poisoned: bool, request: pytest.FixtureRequest) -> None:
-    """The detector gets scores of which none, some, or very many are above its limit, so that it
-    returns no box, some boxes, or as many boxes as it can."""
+    """The detector gets scores of which none, some, or very many are above its limit.
+
+    So it returns no box, some boxes, or as many boxes as it can.
+    """
     if is_poisoned:
         request.getfixturevalue("poison")
     model = counted_nets.detector()

@@ -38,8 +38,8 @@ class Trial:
     ----------
     verdict: `right` and `wrong` are clear. `raw` is an error of a class that is not ours. `refused`
         is an error of ours although onnxruntime runs the case. `limit` is a refusal that `decided`
-        lists. `undecided` means that the oracles differ, and either that we agree with neither or
-        that `decided` does not list the case. `alone` means that no oracle runs the case.
+        lists. `undecided` means that the oracles differ, and that we agree with neither of them or
+        `decided` does not list the case. `alone` means that no oracle runs the case.
     """
 
     case: Case

@@ -71,8 +71,8 @@ def in_usual_types(
     """The results of a node by onnxruntime in float32 and int64, because onnxruntime has most
     kernels for these types.
 
-    The results are converted to the types of `computed`. So results that wrap around or are rounded
-    are only right within the tolerance of float32.
+    The results are converted to the types of `computed`. So results that wrap around, or that are
+    rounded, agree only within the tolerance of float32.
     """
     usual = {"f": np.dtype(np.float32), "i": np.dtype(np.int64), "u": np.dtype(np.int64)}
     cast = {name: a.astype(usual.get(a.dtype.kind, a.dtype)) for name, a in given.items()}

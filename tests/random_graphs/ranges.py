@@ -111,7 +111,7 @@ def _in_rows(model: onnx.ModelProto, feed: Arrays) -> np.ndarray | None:
     """The outputs of each row by itself, joined. A server must give these answers to single
     requests.
 
-    None if onnxruntime does not run a single row. Such a row has no answer to compare with.
+    None if onnxruntime does not run a single row, because there is no answer to compare with then.
     """
     rows = len(next(iter(feed.values())))
     each = []

@@ -42,7 +42,7 @@ SCORES = (*HEADS, QUERIES, POSITIONS)
 
 @pytest.fixture(autouse=True)
 def few_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let attention with few scores become one operator too, so that small models are enough."""
+    """Make attention with few scores one operator too, so that small models are enough."""
     monkeypatch.setattr(recognise, "FEWEST_SCORES", 1)
 
 

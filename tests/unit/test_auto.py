@@ -237,8 +237,11 @@ def test_the_choice_among_equals_ends():
 
 
 def test_the_time_of_finalists_that_were_dropped_counts():
-    """The choice among finalists may take two seconds. A slow finalist alone takes more in the
-    first rounds. It is dropped, but its time counts, so the choice ends soon after."""
+    """The choice among finalists may take two seconds.
+
+    A slow finalist takes more than that in the first rounds. It is dropped, but its time counts, so
+    the choice ends soon after.
+    """
     counts = []
 
     def evaluate(schedules):

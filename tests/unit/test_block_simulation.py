@@ -109,8 +109,8 @@ def test_blocks_share_bandwidth() -> None:
     assert side_by_side(gpu, copies) == [(0, 10)]
     assert side_by_side(gpu, copies, copies) == [(0, 20), (0, 20)]
     # The second kernel asks for 10 bytes/us, less than half of the bandwidth, and is not slowed
-    # down. The first kernel gets the other 90 bytes/us until 10 us. It has 100 bytes left then,
-    # and gets the whole 100 bytes/us.
+    # down. The first kernel gets the other 90 bytes/us until 10 us. After 10 us it has 100 bytes
+    # left, and gets all of the 100 bytes/us.
     assert side_by_side(gpu, copies, kernel(1, 10, nbytes=100)) == [(0, 11), (0, 10)]
 
 

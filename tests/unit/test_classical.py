@@ -37,8 +37,10 @@ def test_scalers_and_encoders_of_floats() -> None:
 def test_replacements_that_do_not_fit_the_columns_are_refused(
     shape: tuple[int, ...], number: int
 ) -> None:
-    """If there are more or fewer replacements than columns, onnxruntime takes the replacement of
-    another column or only the first one, and gives no warning."""
+    """With more or fewer replacements than columns, onnxruntime silently uses a wrong replacement.
+
+    It takes the replacement of another column, or only the first replacement.
+    """
     node = ("Imputer", {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0][:number]})
     with pytest.raises(UnsupportedModelError, match=f"it has {number} replacements"):
         load_model(model_of([node], np.zeros(shape, np.float32)))

@@ -95,8 +95,10 @@ def test_a_tensor_read_twice_counts_twice():
 
 
 def test_opara_takes_them():
-    """Of two memory-bound and two compute-bound operators, Opara launches one of each kind in
-    turn."""
+    """Opara launches memory-bound and compute-bound operators alternately.
+
+    There are two of each.
+    """
     net = Net()
     x = net.input("x", [1, 16, 16, 16])
     convs = [net.conv(x, f"conv{i}", (16, 16), 3) for i in range(2)]

@@ -135,7 +135,10 @@ def with_short_flag(net: Masked) -> str:
 
 @pytest.mark.parametrize("build", [divided_by_small_length, with_short_flag])
 def test_a_number_may_be_the_same_for_all_compiled_lengths_only(build: Build) -> None:
-    """Each model uses a number that depends on the length. The number is the same for all compiled
-    lengths, but another one for the length 2, which is in the range."""
+    """Each model uses a number that depends on the length.
+
+    The number is the same for all compiled lengths. It differs for the length 2, which is in the
+    range.
+    """
     with pytest.raises(InputError, match="this could change results"):
         tvm_interop.compile(model(build), shapes={"seq": (1, 16)}, most_sizes=3, **QUICK)

@@ -1,7 +1,7 @@
 """Ranges of lengths for models that go through a sequence step by step: sums and recurrent layers.
 
-Padding follows the given positions. So the input of a layer that runs from the first step on may
-be padded. The input of a layer that runs from the last step on, or uses the last step, may not.
+Padding follows the given positions. So the input of a layer that starts at the first step may be
+padded. The input may not be padded if the layer starts at the last step, or uses the last step.
 """
 
 from __future__ import annotations

@@ -23,12 +23,11 @@ def reduced_edges(graph):
 
 
 def fewest_waits_and_streams(graph):
-    """Find the least number of waits that any assignment of operators to streams needs, and the
-    least number of streams of an assignment with so few waits.
+    """Find the least number of waits, and the least number of streams with so few waits.
 
-    Only assignments are tried in which a path of the graph connects any two operators of a stream.
-    In these, an edge of the transitive reduction needs a wait, unless its ends are neighbours on a
-    stream.
+    All assignments of operators to streams are tried in which a path of the graph connects any two
+    operators of a stream. An edge of the transitive reduction then needs a wait, unless its ends
+    are neighbours on a stream.
     """
     edges = reduced_edges(graph)
     best = (len(edges) + 1, 0)

@@ -1,4 +1,4 @@
-"""Tests that TVM's kernels which never win are not compiled, unless the library lacks a kernel."""
+"""Tests that TVM's kernels are compiled only if they may win or the library lacks a kernel."""
 
 from __future__ import annotations
 

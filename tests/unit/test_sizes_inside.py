@@ -1,5 +1,7 @@
-"""Tests numbers that a model computes from its sizes where they cannot be followed: in subgraphs,
-and in operators that ONNX's reference lacks."""
+"""Tests numbers that a model computes from its sizes in ways that the compiler cannot evaluate.
+
+This happens in subgraphs, and in operators that ONNX's reference lacks.
+"""
 
 from __future__ import annotations
 

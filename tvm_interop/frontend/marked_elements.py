@@ -57,8 +57,7 @@ class _Places(StandIn):
 
 @dataclass(frozen=True)
 class _Repeated(StandIn):
-    """A tensor that is repeated. The model computes the number of repetitions when it runs.
-    """
+    """A tensor that is repeated. The model computes the number of repetitions when it runs."""
 
     one: relax.Expr
 

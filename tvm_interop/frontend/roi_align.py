@@ -87,8 +87,7 @@ def _pooled(regions: _Regions, data: Any, rois: Any, batches: Any) -> Any:
     sizes = [int(size) for size in data.shape[2:]]
 
     def around(place: Any, size: int) -> list[tuple[Any, Any]]:
-        """Return the indices and the weights of the elements before and after a coordinate.
-        """
+        """Return the indices and the weights of the elements before and after a coordinate."""
         ends = tirx.const(0, kind), tirx.const(size - 1, kind)
         inside = te.min(te.max(place, ends[0]), ends[1])
         before = tirx.Cast("int32", te.floor(inside))

@@ -259,8 +259,7 @@ def _fault(node: Any) -> str | None:
 
 
 def _reads_beyond(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> bool:
-    """Whether `as_strided` reads `x` in another order than its own, or beyond its elements.
-    """
+    """Whether `as_strided` reads `x` in another order than its own, or beyond its elements."""
     value = x.meta["val"]
     # Without an offset, PyTorch begins at the first element of `x`.
     if not value.is_contiguous() or (storage_offset is not None and value.storage_offset() != 0):

@@ -34,8 +34,7 @@ def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def turn_no_more(graph: onnx.GraphProto, weights: frozenset[str]) -> None:
-    """Change the nodes of `graph` so that they read the transposed `weights` directly.
-    """
+    """Change the nodes of `graph` so that they read the transposed `weights` directly."""
     for node in graph.node:
         if not weights.intersection(_turned_by(node)):
             continue

@@ -83,9 +83,9 @@ class Maker {
     return descs_.Laid(op_.shapes[arg], type, source == Layout::kPlain ? result : source);
   }
 
-  // `Laid` describes an argument as it lies in memory. `DataDesc` describes the argument for the
-  // primitive. If the argument is plain, `DataDesc` lets oneDNN choose the layout, because few
-  // kernels are fast on the plain layout.
+  // `Laid` describes the layout of an argument in memory. `DataDesc` describes the argument for the
+  // primitive. For a plain argument, `DataDesc` leaves the choice of the layout to oneDNN, because
+  // few kernels are fast on the plain layout.
   Owned<MemoryDesc> Laid(int arg) const {
     if (!op_.is_cut(arg)) return descs_.Laid(op_.shapes[arg], Stored(arg), op_.layouts[arg]);
     const auto whole = descs_.Laid(GivenShape(), Stored(arg), op_.layouts[arg]);

@@ -320,8 +320,8 @@ class Instance {
     }
     return result;
   }
-  // A warning about the way in which the instance runs, for example that its operators are launched
-  // one by one; empty if there is none.
+  // A warning, for example that the instance launches its operators one by one; empty if there is
+  // none.
   std::string warning() const {
     const char* text = tvi_instance_warning(get());
     return text == nullptr ? "" : text;

@@ -56,8 +56,10 @@ def test_libraries_are_told_what_to_compute(case: str, check_log: Callable[..., 
 def test_kernels_are_chosen_on_the_gpus_that_run_them(
     make: Callable[[int], LibraryOp], check_log: Callable[..., list[str]]
 ) -> None:
-    """A choice of algorithm for a shape is remembered in the process. So this test uses shapes that
-    occur in no other test."""
+    """The process remembers the algorithm that was chosen for a shape.
+
+    So this test uses shapes that occur in no other test.
+    """
     ops = [make(i) for i in range(2)]
     program = Program(
         values=[

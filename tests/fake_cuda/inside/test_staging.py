@@ -268,8 +268,11 @@ class TestWaits:
 
 
 def test_kernels_are_tried_when_the_weights_are_there(tmp_path: Path) -> None:
-    """A kernel that is tried before the weights are copied could read a wrong index from a weight,
-    and so access memory outside of a tensor."""
+    """Kernels must be tried after the weights are copied.
+
+    Otherwise a kernel could read a wrong index from a weight, and access memory outside of a
+    tensor.
+    """
     seen: list[float] = []
     log = tmp_path / "calls.jsonl"
     fake_gpu.start_log(log)

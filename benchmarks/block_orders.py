@@ -211,7 +211,8 @@ def least_us(graph: OpGraph, kernels: Sequence[Sequence[BlockKernel]], gpu: Bloc
 def queued_share(
     graph: OpGraph, run: BlockRun, kernels: Sequence[Sequence[BlockKernel]], gpu: BlockGpu
 ) -> float:
-    """The share of operators that start later than their inputs, stream and launch allow."""
+    """The share of operators that could have started earlier, by their inputs, stream and
+    launch."""
     end_us: dict[int, float] = {}
     stream_end_us: dict[int, float] = {}
     queued, launched = 0, 0

@@ -23,8 +23,8 @@ internet connection, no compiler and no Relax. The parts are:
 TensorRT does not take part, because its builder is too large for the bundle.
 
 Each line is printed as soon as its figures are known, and the report is written after each stage of
-the work. The report names what was left out for lack of time, and which contestants could not take
-part.
+the work. The report names the work that was left out because time was short, and the contestants
+that could not take part.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ class Bench:
     def _options(self, name: str, program: Program, streams: int) -> dict[str, Any]:
         """The scheduler of a contestant and its options.
 
-        The scheduler `opara` gets the resources that the kernels need. It may open as many streams
-        as it likes, unless its streams are to be combined.
+        The scheduler `opara` gets the resources that the kernels need. It may open any number of
+        streams, unless its streams are to be combined.
         """
         options = {"name": name, "streams": streams, **SCHEDULERS[name]}
         if name in ("opara", FOLDED):

@@ -120,7 +120,7 @@ cudaGraphExec_t Captured(cudaStream_t stream, const std::function<void()>& issue
 }
 
 // Puts the work `each` on every one of `streams`. All other streams wait for the first stream
-// before their work, and the first stream waits for them after it.
+// before this work, and the first stream waits for them after the work.
 void ForkAndJoin(const std::vector<cudaStream_t>& streams,
                  const std::function<void(cudaStream_t)>& each) {
   static const cudaEvent_t fork = NewEvent(cudaEventDisableTiming);

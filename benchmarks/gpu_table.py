@@ -113,7 +113,7 @@ def section(report: Mapping[str, Any]) -> list[str]:
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """A Markdown paragraph: the fastest scheduler's time over sequential and PyTorch's time."""
+    """A Markdown paragraph: the time of the fastest scheduler, as a share of two other times."""
     networks = {name: each["median_us"] for name, each in report["networks"].items()}
     gpu = report["machine"]["gpu"].split(",")[0]
     of_sequential = {n: _share(_best(us), us.get(FASTEST)) for n, us in networks.items()}

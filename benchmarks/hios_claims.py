@@ -81,7 +81,10 @@ class Check:
 
 
 def checks(found: Mapping[str, Any]) -> list[Check]:
-    """The checks of all figures of the paper in `found`, which lacks those not simulated."""
+    """The checks of the paper's figures that are in `found`.
+
+    Figures that were not simulated are missing.
+    """
     made: list[Check] = []
     if "figure 7" in found:
         made += _gpus(_Curves(found, 7))
@@ -133,7 +136,8 @@ class _Curves:
         return float(deviation / math.sqrt(self._instances) / mean)
 
     def speedups(self, row: str, over: str) -> list[float]:
-        """Latency of the curve `over` divided by that of the curve `row`, at each point."""
+        """The latency of the curve `over` divided by the latency of the curve `row`, at each
+        point."""
         return [theirs / ours for theirs, ours in zip(self.ms(over), self.ms(row), strict=True)]
 
 

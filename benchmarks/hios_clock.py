@@ -1,4 +1,4 @@
-"""The latency model behind HIOS's published curves. It is used for those curves only.
+"""The latency model behind HIOS's published curves. It is used only for these curves.
 
 The authors' program keeps one clock for each GPU. It visits the operators in the order of their
 ids. The sources of an operator are the operators whose outputs it reads. For each source, the

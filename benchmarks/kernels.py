@@ -145,8 +145,8 @@ def compare(network: str, flops_a_us: float, budget_s: float) -> Row:
     medians = {name: summary.median_us for name, summary in found.items()}
     ours = [name for name in runners if name.startswith("ours")]
     best = min(ours, key=medians.__getitem__)
-    # Measure our fastest contestant again: in the rounds in which it was the fastest, its time may
-    # have been low by chance.
+    # Measure our fastest contestant again. In the earlier rounds, its time may have been low by
+    # chance.
     others = [name for name in (ONNXRUNTIME, PYTORCH) if name in runners]
     finalists = {name: runners[name] for name in (*others, best)}
     times = harness.measure(finalists, ONNXRUNTIME, rounds)

@@ -57,7 +57,7 @@ class Gain:
 
 
 def gain(model: Any, operator: str, cores: int = 1, rounds: int = ROUNDS) -> Gain:
-    """Measure the gain of letting libraries run the groups that begin with the Relax operator.
+    """Measure the gain if libraries run the groups that begin with the Relax operator.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ LIMITS = {"max_group_ops": 3, "max_groups": 4}
 
 
 def compilation(network: str, target: str, database: Path | str) -> Compilation:
-    """A small network, compiled for a target with TVM's kernels alone, on two streams."""
+    """A small network, compiled for a target with only TVM's kernels, on two streams."""
     return Compilation(
         models.build(network, image_size=ALONE[network]),
         CompileOptions(

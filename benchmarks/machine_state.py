@@ -128,7 +128,7 @@ def observe_quiet(force: bool) -> MachineState | None:
 
 
 def _cores_at_once(seconds: float = 0.3) -> float:
-    """The work of all cores at once, as a multiple of the work of the first core alone."""
+    """The work of all cores at once, divided by the work of the first core alone."""
     cpus = sorted(os.sched_getaffinity(0))
     alone = _hashes_on(cpus[:1], seconds)
     return _hashes_on(cpus, seconds) / alone

@@ -77,8 +77,8 @@ class Input:
     Attributes
     ----------
     shape: its shape. A string is the name of an open dimension.
-    below: random integers are drawn from `lowest` up to, but without, this number. None: the input
-        has normally distributed floats instead.
+    below: random integers are at least `lowest` and less than this number. None for an input of
+        normally distributed floats.
     lowest: the smallest integer that is drawn.
     """
 

@@ -88,7 +88,10 @@ _PEERS = {
 
 
 def _over(ran: list[dict[str, Any]], name: str, peer: str, of: str = "ratios") -> list[str]:
-    """A row of the table: our time over that of `peer`, from the column `of` of a result file."""
+    """A row of the table.
+
+    Our time is divided by the time of `peer`, from the column `of` of a result.
+    """
     ratios = [row[of][peer] for row in ran if peer in row[of]]
     return [name, *(f"{number:.2f}" for number in (geometric(ratios), min(ratios), max(ratios)))]
 

@@ -71,9 +71,8 @@ _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
 
 class OrtModel(AnyModel):
-    """A served model whose instances are sessions of onnxruntime.
-
-    Instances of the base class `Model` run one of our plans instead of a session.
+    """A served model whose instances are sessions of onnxruntime. (In the base class `Model`, an
+    instance runs one of our plans.)
     """
 
     def __init__(self, name: str, path: Path, instances: int) -> None:

@@ -4,7 +4,7 @@
 
 The folder holds the files that `benchmarks.zoo_export` or any other exporter wrote for each
 network: `NAME.onnx`, and `NAME.npz` with its inputs in the order of the graph. A file `NAME.pt2` is
-optional. PyTorch takes part only in networks that have one.
+optional. PyTorch takes part only in networks with this file.
 
 Each network is compiled in a process of its own, once as `compile` does it by default and once for
 sequential execution of the same kernels. Then each contestant starts in a process of its own, and

@@ -58,7 +58,7 @@ class ResidualU(nn.Module):
 class U2NetP(nn.Module):
     """U2-Net-P (Qin et al., 2020), which marks the main object: a U-Net made of U-Nets.
 
-    The outputs are seven maps of the input's size. The first joins the other six.
+    The outputs are seven maps of the input's size. The first map joins the other six maps.
     """
 
     def __init__(self, width: int = 64, inner: int = 16) -> None:

@@ -67,7 +67,7 @@ def _wrong_peer(report: dict[str, Any]) -> str:
 
 
 def _openvino_inputs(report: dict[str, Any]) -> str:
-    """A sentence on older reports, in which OpenVINO copied its inputs in each run."""
+    """A sentence for older reports, which says that OpenVINO copied its inputs in each run."""
     if report.get("openvino_inputs") == "set once":
         return ""
     return (

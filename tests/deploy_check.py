@@ -92,7 +92,8 @@ def entry_point(dockerfile: str) -> list[str]:
 
 
 def prepare(work: Path) -> None:
-    """Write what the reader of the page has: a model, an input, and the folder `examples`."""
+    """Write the files that a reader of the page has: a model, an input, and the folder
+    `examples`."""
     net = nets.inception_like()
     onnx.save(net, work / "model.onnx")
     np.savez(work / "in.npz", **nets.feeds(net))

@@ -68,7 +68,7 @@ def fifo_makespan_of(
 ) -> float:
     """The makespan if each operator's result is copied to a GPU at most once.
 
-    Two copies on the same link between GPUs never run at the same time: they take turns.
+    A link between two GPUs makes one copy at a time.
 
     Parameters
     ----------

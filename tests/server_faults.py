@@ -358,7 +358,7 @@ def hold_connections(server: Process, count: int) -> list[socket.socket]:
 
 
 def settled_descriptors(server: Process, wanted: int, limit_s: float) -> int:
-    """Wait until at most `wanted` descriptors are open or time is up; return their number."""
+    """Wait until at most `wanted` descriptors are open, or time is up. Return their number."""
     until = time.monotonic() + limit_s
     while server.descriptors() > wanted and time.monotonic() < until:
         time.sleep(0.05)

@@ -73,7 +73,7 @@ class Load:
         return array
 
     def check(self, module: tvm_interop.GraphModule, runs: int) -> None:
-        """Run on the inputs in turn, and check the outputs."""
+        """Run on one input after the other, and check the outputs."""
         for run in range(runs):
             got = self.output(module, run % 2)
             assert np.array_equal(got, self.expected[run % 2]), "an output differs"

@@ -103,9 +103,7 @@ def measured_at(found: dict[str, Any], *parts: str) -> str:
 def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
     """Check that prediction saves each scheduler measurements, without a slower schedule.
 
-    Parameters
-    ----------
-    counted: what the schedulers save, `stages` or `operators`.
+    Parameters ---------- counted: the measurements that are counted, of `stages` or of `operators`.
     """
     checks = []
     for row in rows:
@@ -119,7 +117,8 @@ def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
 
 
 def _share(counts: dict[str, int]) -> float:
-    """The number of measurements with most latencies predicted, over the number with none."""
+    """The number of measurements if most latencies are predicted, divided by the number if none
+    is."""
     return counts["few"] / counts["full"]
 
 

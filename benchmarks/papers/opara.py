@@ -93,7 +93,7 @@ def _spread() -> str:
 
 @experiment("opara", "Figure 3", "operators of two kinds side by side", seconds=1)
 def figure_3() -> Record:
-    """Launches both cases of Figure 3 in the order of the text and in that of Algorithm 2."""
+    """Launches both cases of Figure 3 in the order of the text, and in the order of Algorithm 2."""
     cases = fig_3(fitted())
     on_a100 = [case for case in cases if case.gpu == "a100"]
     checks = [

@@ -1,8 +1,8 @@
 """The result of an experiment, and the verdict that follows from it.
 
-No verdict is written by hand. An experiment gives checks: a number of ours beside a number of the
-paper, and the range in which ours must lie. The verdict follows from the checks each time a page is
-made, so that a changed number changes the verdict.
+No verdict is written by hand. An experiment gives checks. A check has a number of ours, a number of
+the paper, and the range in which our number must lie. The verdict follows from the checks each time
+a page is made, so that a changed number changes the verdict.
 """
 
 from __future__ import annotations

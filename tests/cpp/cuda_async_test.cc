@@ -217,8 +217,8 @@ TEST_CASE(RunsOnlyThePlantedFaultIfAskedTo) {
 }
 
 TEST_CASE(RandomPlansGiveTheSameBitsAfterAnyDelays) {
-  // A thread waits for the fake GPU's delays most of the time, so several threads run the seeds at
-  // the same time.
+  // Most of the time, a thread waits for delays of the fake GPU. So several threads run the seeds
+  // at the same time.
   constexpr int kThreads = 4;
   std::vector<std::thread> threads;
   for (int first = 1; first <= kThreads; ++first) {

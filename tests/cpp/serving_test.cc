@@ -129,7 +129,7 @@ TEST_CASE(windows_go_on_where_the_window_before_ended) {
   CHECK(window.observed == observed);
   CHECK_EQ(window.requests.size(), 2u);
   CHECK(std::isnan(window.requests[0].finished_us));
-  // A later decision lets at most one request out of the queue in 50 us. The combined block that is
+  // By a later decision, at most one request leaves the queue in 50 us. The combined block that is
   // running at that time still ends by the old decision.
   const ServedProgram first = Parts({10}), second = Parts({10});
   serving.Decide({{&first, &second}, {{0, 1}}, {{0, 0}}, {50}, 64});

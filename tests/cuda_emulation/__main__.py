@@ -69,7 +69,8 @@ def described(verdict: Verdict) -> str:
 
 
 def summary(verdicts: Iterable[Verdict]) -> str:
-    """How many kernels were executed, how many are wrong, and which were not executed."""
+    """The number of executed kernels, the number of wrong kernels, and the names of those that were
+    not executed."""
     verdicts = list(verdicts)
     missing = [verdict for verdict in verdicts if verdict.not_executed]
     wrong = [verdict for verdict in verdicts if verdict.fault]

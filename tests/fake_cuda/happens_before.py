@@ -15,8 +15,8 @@ as the bits of an integer, which is simpler than vector clocks. The checker look
   joined again.
 * A stream, an event, memory or a graph is never released, or is used after its release.
 
-The checker shares no code with the code that it checks. The test tells it which bytes each operator
-touches, in `accesses`, which come from the plan.
+The checker shares no code with the code that it checks. It gets the bytes that each operator
+touches from the test, in `accesses`. The test takes them from the plan.
 """
 
 from __future__ import annotations
@@ -290,7 +290,10 @@ class _Checker:
         stream.frontier = {len(self._capture.nodes) - 1}
 
     def _run(self, work: _Work, before: int) -> int:
-        """Let `work` start after the work in `before`. Return `before` with `work` added to it."""
+        """Note that `work` starts after the work in `before`.
+
+        Return `before` with `work` added to it.
+        """
         bit = 1 << self._count
         self._count += 1
         for access in (*work.touched.reads, *work.touched.writes):

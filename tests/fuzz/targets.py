@@ -1,7 +1,7 @@
 """The functions that the fuzz test calls with inputs.
 
-Each function returns whether its input was accepted. If an input is refused with an error of this
-package, this is correct. Any other error is a defect, and so is a half-written file.
+Each function returns whether its input was accepted. A refusal with an error of this package is
+correct. Any other error is a defect, and so is a half-written file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gives operators latencies, which do not matter to tests about numbers."""
+"""Gives operators random latencies, because latencies do not matter to tests about numbers."""
 
 from __future__ import annotations
 

@@ -36,8 +36,10 @@ def _check(module: GraphModule, model: onnx.ModelProto, *given: Mapping[str, np.
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """A tensor whose size depends on the data has memory for its largest size. Fill the rows that
-    it does not use with NaN or huge numbers."""
+    """A tensor whose size depends on the data has memory for its largest size.
+
+    Fill its unused rows with NaN or huge numbers.
+    """
     standing, seen = counted.CountedTensors.standing, []
 
     def poisoned(

@@ -1,4 +1,4 @@
-"""Runs ONNX's own tests of operators. Each must pass or be refused, and none may be wrong."""
+"""Runs ONNX's own tests of operators. Each test must pass or be refused. No result may be wrong."""
 
 from __future__ import annotations
 

@@ -18,7 +18,10 @@ _BYTES = (-128, 127, torch.int8)
 
 
 class _Dynamic(torch.nn.Module):
-    """A product whose input has a scale for each run, and whose weight has one for each row."""
+    """A product.
+
+    The scale of its input differs from run to run, and its weight has a scale for each row.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,4 @@
-"""Lists the cases in which the oracles differ, with the oracle that is right, and the refused
-cases."""
+"""Lists the refused cases, and the cases in which the oracles differ, with the right oracle."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def constants_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def one_of(model: onnx.ModelProto, node: onnx.NodeProto, given: Arrays) -> onnx.ModelProto:
-    """A model of this node alone, whose inputs are the values that the node reads."""
+    """A model whose only node is this node. Its inputs are the values that the node reads."""
     inputs = [
         onnx.helper.make_tensor_value_info(
             name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape

@@ -1,4 +1,5 @@
-"""Tests attention as one operator: which operators it replaces, and its results."""
+"""Tests attention that is computed as one operator: the operators that it replaces, and its
+results."""
 
 from __future__ import annotations
 

@@ -438,9 +438,9 @@ def test_it_is_what_models_are_compiled_with():
 def test_one_measurement_decides_and_checks(monkeypatch, confirms):
     """`compile` does not repeat a measurement of `auto`.
 
-    If the speed check runs in new processes, `auto` chooses a schedule without confirming it.
-    Otherwise `auto` confirms its finalist by a measurement, which is also the speed check.
-    If the caller gives `evaluate`, `compile` measures the speed check itself.
+    If the speed check runs in new processes, `auto` does not confirm its choice. Otherwise `auto`
+    confirms its choice by a measurement, which is also the speed check. If the caller gives
+    `evaluate`, `compile` measures for the speed check itself.
     """
     asked = []
 

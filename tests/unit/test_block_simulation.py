@@ -90,7 +90,8 @@ def test_a_block_goes_where_most_room_is() -> None:
     half, quarters = kernel(1, 10, (2, 2, 2, 2), busy=1), kernel(2, 10, (4, 4, 4, 4), busy=0.5)
     assert side_by_side(gpu, half, quarters) == [(0, 10), (0, 10)]
     # If the second kernel has three blocks, one of them runs beside the first kernel on
-    # multiprocessor 0. Together they ask for 1.5 times what the multiprocessor can compute.
+    # multiprocessor 0. Together they ask for 1.5 times the arithmetic that the multiprocessor can
+    # do.
     assert side_by_side(gpu, half, replace(quarters, blocks=3)) == [(0, 15), (0, 15)]
 
 

@@ -78,8 +78,10 @@ def test_every_operator_moves_something(model):
 
 
 def test_workloads_count_what_schedulers_see():
-    """Scheduled kernels have the same counts, although counting their split loops directly would
-    give too much."""
+    """Scheduled kernels have the same counts as unscheduled kernels.
+
+    A direct count of their split loops would be too large.
+    """
     compilation = Compilation(norms(), OPTIONS)
     program = compilation.program
     described = [describe_workload(program, op, "").flops for op in range(len(program.operators))]

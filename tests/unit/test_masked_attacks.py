@@ -41,7 +41,7 @@ def tens(net: Masked) -> str:
 
 
 def above(net: Masked, x: str, least: float) -> str:
-    """A sum whose summand is not 0 where `x` is above `least`."""
+    """A sum. Its terms are not 0 where `x` is above `least`."""
     some = net.do("Where", net.do("Greater", x, net.number(least)), net.biased(), net.number(0))
     return total(net, some)
 

@@ -97,8 +97,8 @@ def test_running_sums_are_proven(name: str) -> None:
 
 
 def divided_by_balance(net: Masked) -> str:
-    """Divide each position by the number of given minus the number of padded positions so far. The
-    divisor becomes 0 at a padded position, but at no given position."""
+    """Divide each position by a number: the given positions so far, minus the padded positions so
+    far. The divisor becomes 0 at a padded position, but at no given position."""
     sign = net.do("Sub", net.do("Mul", net.float_mask(), net.number(2)), net.number(1))
     balance = net.do("Unsqueeze", net.do("CumSum", sign, net.number(1, np.int64)), net.ints(2))
     return sum_of(net, net.do("Div", "x", balance))

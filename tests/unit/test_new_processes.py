@@ -37,7 +37,7 @@ SLOW = msgspec.structs.replace(FAST, shipped="sequential", paired_ratio=1.1, int
 
 
 class Processes:
-    """Stands for new processes: gives their times, and counts them.
+    """Takes the place of new processes: gives their times, and counts them.
 
     A ratio is the schedule's time over the time of sequential execution in one process.
     """

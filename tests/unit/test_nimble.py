@@ -77,8 +77,8 @@ def test_the_streams_order_nothing_that_was_independent(seed):
 
 
 def test_waits_come_before_streams():
-    # A maximum matching of the transitive closure would give as few streams as the graph is wide,
-    # but more waits than `nimble` needs.
+    # With a maximum matching of the transitive closure, the number of streams would be the width of
+    # the graph. But there would be more waits than with `nimble`.
     for seed in range(40):
         graph = layered(150, seed, layer=8)
         made = schedule(graph, "nimble")

@@ -127,7 +127,7 @@ class Refuses(Engine):
 
 
 def test_why_an_engine_cannot_run_a_model() -> None:
-    """OpenVINO's message begins with places in its source code, which say nothing to a user."""
+    """OpenVINO's message begins with places in its source code, which do not help a user."""
     from tvm_interop.perf.contestant import _reason
 
     error = RuntimeError(

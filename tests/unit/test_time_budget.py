@@ -70,7 +70,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def jobs(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list to which each job of measuring adds its number of stages. A job takes 1 s of `clock`.
+    """A list of numbers of stages: each measuring job adds the number of its stages.
+
+    A job takes 1 s of `clock`.
 
     The schedule that is found is always twice as fast as sequential execution.
     """

@@ -222,7 +222,7 @@ def test_scores_of_the_second_of_two_classes() -> None:
     ("ids", "base"), [([0, 1, 0, 1, 0], [0.5]), ([0] * 5, [0.5, 0.5]), ([1] * 5, [0.5])]
 )
 def test_base_values_of_two_classes_are_refused(ids: list[int], base: list[float]) -> None:
-    """With two classes, onnxruntime adds base values to other scores than ONNX says."""
+    """With two classes, onnxruntime adds base values to the wrong scores, according to ONNX."""
     named = tree(classlabels_int64s=[0, 1], base_values=base, **leaves("class", ids, [0.5] * 5))
     with pytest.raises(UnsupportedModelError, match=r"two classes and . base value"):
         load_model(model_of([("TreeEnsembleClassifier", named)], X, outputs=2))

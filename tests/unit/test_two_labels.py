@@ -17,7 +17,7 @@ Pairs = list[tuple[int, int]]
 
 
 def all_labels(things: int, equal: Pairs = ()) -> list[Labels]:  # type: ignore[assignment]
-    """All labellings of `things` things in which the things in `equal` have the same label."""
+    """All ways to label `things` things, if the things in `equal` must have the same label."""
     found = (dict(enumerate(labels)) for labels in product((0, 1), repeat=things))
     return [labels for labels in found if all(labels[a] == labels[b] for a, b in equal)]
 

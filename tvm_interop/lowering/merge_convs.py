@@ -326,7 +326,7 @@ def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
 
 
 def _place_of(parts: Sequence[relax.Var], fields: Sequence[relax.Expr]) -> int | None:
-    """The index at which all `parts` begin in `fields`, in order; None if there is no such index."""
+    """The index in `fields` from which on `parts` follow in order; None if there is none."""
     for i in range(len(fields) - len(parts) + 1):
         if all(a.same_as(b) for a, b in zip(fields[i:], parts, strict=False)):
             return i

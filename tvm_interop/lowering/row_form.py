@@ -1,4 +1,4 @@
-"""Describes what a statement computes for one row, as a text that is the same for all batch sizes."""
+"""Describes what a statement computes for one row, as a text that is equal for all batch sizes."""
 
 from __future__ import annotations
 

@@ -148,8 +148,7 @@ class TestWaits:
             instance.start()
             with maybe_without("cudaStreamWaitEvent", is_planted):
                 instance.write(v, ones(2))
-                # If nothing makes the copy to the second GPU wait, it has ended by the end of this
-                # pause.
+                # During this pause the copy to the second GPU ends, unless something makes it wait.
                 threading.Event().wait(OPEN_AFTER_S / 2)
         assert (number_of(instance.read(instance.plan.outputs[1])) == 6) is not is_planted
 

@@ -1,4 +1,4 @@
-"""`OperatorTiming`, which all native executors return."""
+"""Defines `OperatorTiming`. All native executors return objects of this class."""
 
 from __future__ import annotations
 

@@ -398,7 +398,7 @@ def load(
 
 
 class _Unread:
-    """An artifact's file whose contents Python has not read yet."""
+    """A file of an artifact. Python has not read its contents yet."""
 
     def __init__(self, path: str | os.PathLike[str], kernels: bool, sha256: str | None) -> None:
         self._path, self._kernels, self._sha256 = path, kernels, sha256

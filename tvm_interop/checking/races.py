@@ -118,8 +118,8 @@ def _importance(first: _Row, second: _Row) -> tuple[int, bool]:
     """Return the key by which faults between two accesses are sorted.
 
     A fault concerns two operators. Faults are sorted by the index of the operator that is launched
-    later. If this operator is the same, a fault whose two accesses name the same tensor comes
-    first.
+    later. If two faults have the same later operator, a fault whose two accesses name the same
+    tensor comes first.
     """
     is_read = first[1].tensor is not None and first[1].tensor == second[1].tensor
     return max(first[0], second[0]), not is_read

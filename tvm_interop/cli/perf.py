@@ -31,7 +31,7 @@ _PANEL = "Other engines"
 
 @dataclass(frozen=True)
 class PeerFlags(Flags):
-    """The options for engines besides this package: which to measure, and on which model files."""
+    """The options for engines other than this package: their names, and their model files."""
 
     against: Annotated[
         str | None,

@@ -233,7 +233,7 @@ def run_model(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run an artifact once, and time or profile it if asked to.
+    """Run an artifact once. Options also time or profile it.
 
     A model (an .onnx or .pt2 file) is compiled first. The artifact is kept, and the next run with
     the same options finds it. --dim or --input-shapes give the sizes that the model leaves open.

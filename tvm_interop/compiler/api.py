@@ -219,7 +219,7 @@ def compile(
 
 
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
-    """Yield each entry of `each`, paired with options whose time budget is for this entry alone.
+    """Yield each entry of `each`, paired with options whose time budget is only for this entry.
 
     Each entry gets an equal fraction of the compilation time that is left.
     """
@@ -323,7 +323,7 @@ def _compile_one(
         more = to_be_confirmed(compilation, scheduler) if confirmed_later else {}
         chosen = _scheduled(compilation, scheduler, latency, {**more, **options})
         # `auto` runs schedules to choose one of them. These runs count as a speed check only if
-        # `auto` confirms its choice, or new processes can confirm it later.
+        # `auto` confirms its choice, or if new processes can confirm it later.
         is_confirmed = options.get("confirm_choice", True) or can_confirm(compilation)
         if "evaluate" not in options and is_confirmed:
             measured = speed_check_by_auto(chosen)

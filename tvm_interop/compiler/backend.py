@@ -210,8 +210,9 @@ class Lowered(ABC):
     threads: int
 
     def with_choice(self: _L, give: Callable[[Program], Program]) -> _L:
-        """Let kernel libraries run some operators of `program`. Keep TVM's kernels only for the
-        other operators.
+        """Use kernel libraries for some operators of `program`.
+
+        Keep TVM's kernels only for the other operators.
 
         Parameters
         ----------
@@ -351,7 +352,8 @@ class Backend(Protocol):
 
         Parameters
         ----------
-        open_store: opens the database of latencies; called only if something is to be measured.
+        open_store: opens the database of latencies. It is called only if latencies must be
+            measured.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Checks the kernels that kernel libraries offer for a model's operators, and replaces wrong ones.
+"""Checks the kernels that kernel libraries offer for a model's operators; replaces wrong kernels.
 
 Each kernel is compared with the NumPy version of TVM's kernel for the same operator. If a library's
 kernel is wrong, TVM's kernel runs the operator instead.
@@ -238,8 +238,8 @@ class LibraryChecker:
             return None
         constants = tuple(program.is_constant(v) for v in op.inputs)
         kinds = [kind for kind in _KINDS if kind != "large" or op.description.takes_large]
-        # Do not check bfloat16 kernels on denormal numbers, which the CPU's instructions for
-        # bfloat16 products treat as zeros.
+        # Do not check bfloat16 kernels on denormal numbers. The CPU's instructions for bfloat16
+        # products treat them as zeros.
         narrow = op.description.multiplies and op.description.dtype == "bfloat16"
         version = library_version(op.library)
         key = [_VERSION, __version__, op.library, version, op.description.to_json(), constants]

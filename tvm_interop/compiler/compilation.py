@@ -90,7 +90,7 @@ class Compilation:
 
     @property
     def kernels(self) -> bytes:
-        """The compiled library of TVM's kernels; compiled when it is first asked for."""
+        """The compiled library of TVM's kernels. It is compiled at the first access."""
         return self._lowered.kernels.code
 
     @property
@@ -122,7 +122,7 @@ class Compilation:
         return self._lowered.traits(self.program)
 
     def gpu_demand(self, name: str) -> GpuDemand | None:
-        """Compile operator `name` and return the resources of a GPU it needs; None for a CPU."""
+        """Compile operator `name`; return the resources of a GPU that it needs; None for a CPU."""
         return self._lowered.gpu_demand(self.program, self.graph.names.index(name))
 
     @cached_property
@@ -195,7 +195,9 @@ class Compilation:
         options: dict[str, Any],
         known: Mapping[str, Callable[[], Any]] | None = None,
     ) -> Schedule:
-        """Run a scheduler. Options that the caller left out come from `known`, if it has them.
+        """Run a scheduler.
+
+        If the caller left options out, they come from `known`, as far as it has them.
 
         Parameters
         ----------
@@ -215,7 +217,7 @@ class Compilation:
     def _schedule_here(
         self, scheduler: str, latency: LatencyModel | None, options: dict[str, Any]
     ) -> Schedule:
-        """Schedule with `latency`; if it is None, with latencies measured on this machine."""
+        """Schedule with `latency`. For None, latencies are measured on this machine."""
         if scheduler == "sequential" and not options:
             return self.sequential()
         if scheduler in MERGING:
@@ -239,7 +241,7 @@ class Compilation:
     def _schedule_unmeasured(
         self, scheduler: str, options: dict[str, Any], missing: DeviceError
     ) -> Schedule:
-        """Schedule without latencies, or with those of the database if the scheduler needs any.
+        """Schedule without latencies. If the scheduler needs some, they come from the database.
 
         Parameters
         ----------

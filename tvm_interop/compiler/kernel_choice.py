@@ -100,8 +100,8 @@ def choose_in_time(
 
     If the time ends before all layouts are measured, a fixed rule chooses the layouts too. A tensor
     becomes blocked if the first library among `providers` can run all operators that read or write
-    it, except element-wise operators. This library then runs these operators, whatever was measured
-    on plain tensors, because such latencies say little about blocked tensors.
+    it, except element-wise operators. This library then runs these operators. Latencies that were
+    measured on plain tensors do not count, because they say little about blocked tensors.
 
     Parameters
     ----------

@@ -260,7 +260,7 @@ def _may_gain(times: list[ProcessTimes]) -> bool:
 
 
 def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
-    """Let new processes time the artifacts, one after the other. Yield each process's measurements.
+    """Time the artifacts in new processes, one after the other. Yield each process's measurements.
 
     A process may take longer to start than to run. So several processes start at once: one for each
     core, up to `_FEWEST`. The first process begins to measure only when all have started. While one
@@ -313,7 +313,7 @@ class _Process:
         said.readline()
 
     def time_files(self, paths: list[str], seed: int) -> ProcessTimes:
-        """Let the process time the artifacts, and return its measurements.
+        """Make the process time the artifacts, and return its measurements.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Measures the error of a model in bfloat16 against the same model in float32."""
+"""Measures the error of a model in bfloat16, compared with the same model in float32."""
 
 from __future__ import annotations
 

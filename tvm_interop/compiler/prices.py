@@ -205,7 +205,7 @@ def by_database(
 
 
 class StoredLatency(LatencyTable):
-    """The latencies that the database has for one setting, which is a device with its software.
+    """The latencies that the database has for one setting: a device with its software.
 
     Parameters
     ----------

@@ -175,7 +175,7 @@ def unmeasured(
 
 
 def guessed_on_cpu(program: Program, providers: Sequence[str], budget: TimeBudget) -> Program:
-    """Choose as `unmeasured` does, but leave operators of some kinds to TVM (`is_usually_tvms`)."""
+    """Choose like `unmeasured`, but leave operators of some kinds to TVM (`is_usually_tvms`)."""
     return unmeasured(program, providers, budget, lambda _, op: not is_usually_tvms(op, providers))
 
 

@@ -58,7 +58,7 @@ class SettledKernels(Generic[L]):
     def choose(self, program: Program, how: Callable[[Program], Program]) -> Program:
         """Choose kernels by `how`, which gets the program with settled kernels.
 
-        If a library turns out to have no good kernel for an operator, `how` runs again, with TVM's
+        If a library has no good kernel for an operator after all, `how` runs again, with TVM's
         kernel of this operator.
         """
         while True:

@@ -1,4 +1,4 @@
-"""Lets a search for a schedule measure only while there is time, and lists the work left out."""
+"""Limits the time in which a search for a schedule may measure, and lists the work left out."""
 
 from __future__ import annotations
 

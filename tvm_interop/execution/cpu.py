@@ -68,8 +68,8 @@ class Instance:
         # The outputs that share memory with another input or output, and the memory that each is
         # copied to. They are computed in other memory, and copied after each run.
         self._copied: dict[int, np.ndarray] = {}
-        # The inputs that the model returns. If an output is copied over such an input, the input's
-        # values in the run are kept here.
+        # The inputs that the model returns. An output may be copied over such an input. So the
+        # values that the input had in the run are kept here.
         roots = {plan.root_of(v) for v in plan.outputs}
         self._returned = [v for v in plan.inputs if v in roots]
         self._kept: dict[int, np.ndarray] = {}
@@ -88,7 +88,7 @@ class Instance:
         self._executors = [self.executor]
 
     def executor_of(self, begin: int, end: int) -> Any:
-        """Return an executor for the operators `begin` to `end - 1` only, on the same tensors.
+        """Return an executor for the operators `begin` to `end - 1`, on the same tensors.
 
         The new executor does not wait for operators before `begin`. The caller must make sure that
         they have ended, as `Segments` does.

@@ -204,7 +204,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         Raises
         ------
         InputError
-            The same cases as for `set_input`. Also if there are more or fewer arrays than inputs.
+            The same cases as for `set_input`. Also if the number of arrays is not the number of
+            inputs.
         ExecutionError
             An operator failed (the message names it), another thread is running this module, or the
             process was forked after the module was made.

@@ -1,4 +1,4 @@
-"""Checks tensors of the caller, which lie in the host's memory or on the module's own device."""
+"""Checks tensors of the caller. They lie in the host's memory, or on the module's own device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes bounds on how much faster than sequential execution any schedule could be."""
+"""Computes bounds: how much faster than sequential execution a schedule could be at most."""
 
 from __future__ import annotations
 

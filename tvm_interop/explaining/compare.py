@@ -157,8 +157,8 @@ def compare(
 def part_of_plan(plan: Plan, wholes: Sequence[str]) -> Plan:
     """Return a plan with only some operators of `plan`, on the same streams and in the same order.
 
-    Two kept operators may be ordered in `plan` only by operators between them that are left out. In
-    the new plan, the later of the two then waits for the earlier one.
+    In `plan`, two kept operators may be ordered only by operators between them, which are now left
+    out. In the new plan, the later of the two then waits for the earlier one.
 
     Parameters
     ----------

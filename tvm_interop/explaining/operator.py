@@ -65,8 +65,7 @@ def explain_operator(
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     options: CompileOptions | None = None,
 ) -> OperatorExplanation:
-    """Say which provider's kernel runs an operator, and what every provider offers for the
-    operator.
+    """Say which provider's kernel runs an operator, and give the offer of every provider for it.
 
     The offer of a provider is the time of its kernel, or the reason why it has no kernel.
 

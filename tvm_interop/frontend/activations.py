@@ -69,8 +69,8 @@ def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _prelu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's operator for `PRelu` needs an axis, and a scalar has none. So a scalar is computed by
-    # element-wise operators here.
+    # TVM's operator for `PRelu` needs an axis. A scalar has none, so element-wise operators compute
+    # its `PRelu`.
     x, slope = inputs
     if int(x.ty.ndim) or int(slope.ty.ndim):
         return None

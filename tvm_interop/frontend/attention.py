@@ -287,7 +287,7 @@ def _attended(
     if on_scores is not None:
         scores = bb.emit(relax.op.add(scores, on_scores))
     if attrs.get("unidirectional", 0):
-        # Even with a causal mask, onnxruntime lets the last query attend to all keys, also to keys
+        # In onnxruntime, the last query attends to all keys even with a causal mask, also to keys
         # at later positions. That is not supported here.
         refuse_if(keys > before + queries, "a causal mask and keys after the last query")
         seen = np.tri(queries, keys, before, dtype=bool)

@@ -78,7 +78,7 @@ def _components(bb: relax.BlockBuilder, indices: Any) -> list[Any]:
 
 
 def import_gather(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Return the result of a `Gather` from the flattened rows of a batch; None for any other."""
+    """Return the result of a `Gather` from the flattened rows of a batch; None for other nodes."""
     shape, made = (static_shape(getattr(x, "ty", None)) for x in inputs[:2])
     call = bb.lookup_binding(inputs[1]) if isinstance(inputs[1], relax.Var) else None
     if not shape or not made or int(attrs.get("axis", 0)) % len(shape):
@@ -102,7 +102,7 @@ def import_gather(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
 
 
 def _most(bb: relax.BlockBuilder, value: Any) -> int:
-    """Return the size of the axis whose best index `value` is; 0 for any other value."""
+    """Return the size of the axis of which `value` is the best index; 0 for any other value."""
     while isinstance(value, relax.Var) and str(value.ty.dtype) in ("int32", "int64"):
         call = bb.lookup_binding(value)
         if isinstance(call, relax.Call) and call.op in _BEST:

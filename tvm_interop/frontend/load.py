@@ -142,10 +142,10 @@ def batch_shapes(
 
 
 def read_once(model: Model) -> Model:
-    """Return a form of the model that can be given to several calls of `load_model`.
+    """Return a form of the model for several calls of `load_model`.
 
-    An ONNX model is read and checked here, and a program of `torch.export` is converted here. Calls
-    of `load_model` with the result do not repeat this work.
+    This function reads and checks an ONNX model, and converts a program of `torch.export`. Calls of
+    `load_model` with the result do not repeat this work.
 
     Raises
     ------

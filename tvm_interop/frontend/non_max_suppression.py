@@ -1,5 +1,4 @@
-"""Converts ONNX's `NonMaxSuppression`: of boxes that overlap, it keeps the one with the highest
-score.
+"""Converts ONNX's `NonMaxSuppression`, which keeps the best of several boxes that overlap.
 
 TVM's own operator returns the boxes in another order, and has other options.
 """

@@ -96,8 +96,8 @@ def import_resize(
         if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:
             one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis))
             matrices[axis] = one.matrix(attrs)
-    # A new element whose position is outside of the image depends on no old element, so its column
-    # of the matrix is 0.
+    # If the position of a new element is outside of the image, the element depends on no old
+    # element. So its column of the matrix is 0.
     inside = np.ones(1, bool)
     for axis, matrix in matrices.items():
         others = [1] * len(shape)

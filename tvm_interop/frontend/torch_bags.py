@@ -52,7 +52,7 @@ def _bags(
     """Convert `embedding_bag`. Indices that are equal to `padding_idx` do not count.
 
     The exporter's own conversion is a loop over the bags, with another loop inside it if there is
-    padding. It ignores the factors of the rows of a single bag, and takes -1 for padding.
+    padding. It ignores the factors of the rows of a single bag, and treats the index -1 as padding.
     """
     del scale_grad_by_freq, sparse
     rows = op.Cast(op.Gather(weight, indices), to=TensorProto.FLOAT)

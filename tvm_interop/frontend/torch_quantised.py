@@ -33,7 +33,10 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _product(x: Any, weight: Any, scales: Any) -> Any:
-    """Convert the product of floats and a turned matrix of int8, whose rows have scales."""
+    """Convert the product of floats and a transposed matrix of int8.
+
+    The rows of the matrix have scales.
+    """
     return op.Mul(op.MatMul(x, op.CastLike(op.Transpose(weight, perm=[1, 0]), x)), scales)
 
 

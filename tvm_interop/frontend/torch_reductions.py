@@ -33,14 +33,17 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _as_type(x: Any, dtype: int | None) -> Any:
-    """Return `x` in the type `dtype` of the argument `dtype`, which PyTorch uses for each step."""
+    """Return `x` in the type that the argument `dtype` names.
+
+    PyTorch uses this type for each step.
+    """
     return x if dtype in (-1, None, x.dtype) else op.Cast(x, to=dtype)
 
 
 def _mean(
     x: Any, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: int | None = -1
 ) -> Any:
-    """Convert `mean`. The exporter changes the type of the mean, which was rounded already."""
+    """Convert `mean`. The exporter would change the type only after the mean is rounded."""
     rank = len(x.shape)
     x = _as_type(x, dtype)
     axes = ints(*(dim or range(rank)))

@@ -61,9 +61,9 @@ def _refuse(node: Node) -> Any:
 class _Kernel:
     """A kernel, with loops written by hand, for a tensor of one axis.
 
-    Its inputs are the numbers and, if `has_count`, how many of them are used. Its outputs are those
-    of `unique`, the number of distinct numbers, and three tensors for its own use. It sorts the
-    indices of the numbers by merging, so equal numbers keep their order.
+    Its inputs are the numbers and, if `has_count`, how many of them are used. Its outputs are the
+    outputs of `unique`, the number of distinct numbers, and three tensors for its own use. It sorts
+    the indices of the numbers by merging, so equal numbers keep their order.
     """
 
     def __init__(self, size: int, dtype: str, is_sorted: bool, has_count: bool) -> None:

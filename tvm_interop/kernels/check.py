@@ -281,7 +281,9 @@ class _Run:
 
 @dataclass
 class Traits:
-    """Properties of a kernel that decide on which numbers it is tried and how results are compared.
+    """Properties of a kernel.
+
+    They decide on which numbers it is tried, and how results are compared.
 
     Attributes
     ----------
@@ -462,9 +464,9 @@ class _Tolerance:
     def _all_near(self, got: np.ndarray) -> bool:
         """Whether all elements are finite and close to the reference's.
 
-        This quick test takes a third of the time of the exact comparison, which follows if the test
-        fails. It rounds differences to float32, so it fails for differences that are almost too
-        large.
+        This quick test takes a third of the time of the exact comparison. If it fails, the exact
+        comparison follows. It rounds differences to float32, so it also fails for differences that
+        are almost too large.
         """
         scale = max(self.want.max(initial=0.0), -self.want.min(initial=0.0))
         far = np.subtract(self.want, got)

@@ -327,8 +327,9 @@ class _Nest:
         """
         op, lanes = self._op, self.lanes
         vectors = -(-tile.pixels // lanes)
-        # Each channel has its own buffer. TVM keeps small buffers on the stack, and LLVM then keeps
-        # them in registers. TVM would allocate buffers of the scope "local" anew for each tile.
+        # Each channel has its own buffer. TVM keeps these small buffers on the stack, and LLVM then
+        # keeps them in registers. Buffers of the scope "local" would be allocated anew for each
+        # tile.
         sums = [
             tirx.decl_buffer((vectors * lanes,), op.dtype, f"sum{j}") for j in range(tile.channels)
         ]

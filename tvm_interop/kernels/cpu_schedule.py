@@ -380,8 +380,8 @@ def _one_through_memory(
     extent = int(schedule.get(loops[i - 1]).extent)
     piece = max(n for n in range(1, longest // inner + 1) if extent % n == 0)
     if inner * piece < longest // 16:
-        # No divisor is large enough, so the last part of the loop is shorter, which needs a
-        # condition. LLVM does not vectorise a loop with a condition, so this is the last resort.
+        # No divisor is large enough, so the last part of the loop is shorter. This needs a
+        # condition, and LLVM does not vectorise a loop with a condition. So it is the last resort.
         pieces = schedule.split(schedule.fuse(*loops[first:]), [None, longest])
         return [*loops[:first], *pieces]
     outer, rest = schedule.split(loops[i - 1], [None, piece])

@@ -206,7 +206,7 @@ def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
     try:
         schedule = rule.apply(func, target, False)
         if schedule is not None:
-            # dlight lets the threads of a block share any reduction. But TVM later refuses to
+            # In dlight, the threads of a block may share any reduction. But TVM later refuses to
             # combine the threads' results by a function that it does not know, such as our
             # `argmax`.
             s_tir.transform.LowerCrossThreadReduction()(schedule.mod)

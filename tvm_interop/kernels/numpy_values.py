@@ -94,7 +94,7 @@ class Places:
         return np.lib.stride_tricks.as_strided(corner, sizes, strides, writeable=False)
 
     def where(self, condition: Array) -> Places:
-        """A copy of this object in which values are needed only where the condition holds."""
+        """A copy of this object. In the copy, values are needed only where the condition holds."""
         return replace(self, asked=condition if self.asked is None else self.asked & condition)
 
     def require(self, is_defined: Array) -> None:

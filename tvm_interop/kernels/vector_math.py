@@ -271,9 +271,9 @@ def _exp(x: Expr) -> Expr:
 
         return _let(exact, lambda exact: _let(exact - low, lambda rest: of(exact, rest)))
 
-    # For large arguments the result is set to infinity, not computed by an overflow. LLVM may fuse
-    # a product and a later sum into one instruction, in which the product does not overflow. Then a
-    # result that should be `infinity - infinity`, which is NaN, would be wrong.
+    # For large arguments the result is set to infinity, and not computed by an overflow. LLVM may
+    # fuse a product and a later sum into one instruction, in which the product does not overflow.
+    # The result of `infinity - infinity` would then not be NaN.
     return tirx.Select(x > _f32(high), _f32(math.inf), _let(bounded, of))
 
 

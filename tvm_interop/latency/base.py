@@ -123,7 +123,7 @@ class LatencyOver(LatencyModel):
         return self._base.stages(stages)
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let `base` measure stages again, and return how many it measured."""
+        """Make `base` measure stages again, and return how many it measured."""
         return self._base.measure_again(stages)
 
     def transfer(self, u: int, v: int) -> float:

@@ -181,7 +181,8 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
     A kernel starts when its first block starts.
 
     Complexity: events * (different multiprocessors + running kernels). An event is the end of
-    blocks. The blocks of a kernel that run at once (a wave) cause at least one event.
+    blocks. Each wave of a kernel, which is a set of blocks that run at once, causes at least one
+    event.
     """
     gpu = _Gpu(on.multiprocessors, on.bytes_a_us)
     start_us = [0.0] * len(launches)
@@ -275,8 +276,7 @@ class _Cohort:
 
 
 class _Alike:
-    """A group of multiprocessors that run the same blocks, which have done the same part of their
-    work.
+    """A group of multiprocessors in the same state: they run the same blocks, at the same progress.
 
     Attributes
     ----------
@@ -361,7 +361,7 @@ class _Gpu:
         )
 
     def advance(self, step_us: float) -> list[_Running]:
-        """Let the blocks run for `step_us`. Return the kernels that end, in launch order."""
+        """Run the blocks for `step_us`. Return the kernels that end, in launch order."""
         ended: list[_Running] = []
         changed = False
         for alike in self._all:

@@ -262,8 +262,8 @@ def _recognised(results: _Array) -> Activation | None:
 def _recognised_clip(results: _Array) -> Activation | None:
     """The ReLU or the clip with these results; None for other results.
 
-    A bound is the result for at least two samples. A single sample that gives the smallest or the
-    largest result is the end of the samples, and not a bound.
+    A bound is the result for at least two samples. If only one sample gives the smallest or the
+    largest result, it lies at the end of the samples, and its result is not a bound.
     """
     low, high = float(np.min(results)), float(np.max(results))
     if not low < high:

@@ -28,7 +28,7 @@ class CommonSubexpressions:
     """Remove each operator of `main` that repeats an earlier operator.
 
     The first of several equal operators stays. Only operators that TVM turns into kernels are
-    removed, because their only effect is their result.
+    removed. They have no effect besides their result.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

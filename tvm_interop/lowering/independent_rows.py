@@ -290,8 +290,8 @@ class _KernelProof:
         """Name the buffers of a kernel by their order.
 
         The buffers' own names may differ between sizes. For example, two operators may have equal
-        kernels for one size only. They then share one kernel for this size, which has the names of
-        one of them.
+        kernels for only one size. For this size they share one kernel, which has the names of one
+        of the operators.
         """
         names = {param: f"parameter{i}" for i, param in enumerate(kernel.params)}
         for store in stores:

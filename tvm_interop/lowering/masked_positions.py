@@ -321,8 +321,9 @@ class _Proof:
         return within not in (1, self._rows.get(value.name)) and not may_be_rows
 
     def proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
-        """The number of operators for which the proof succeeds with these masks, and why it fails
-        for the next operator.
+        """The number of operators that the proof covers with these masks, and why it then fails.
+
+        The reason is about the next operator.
         """
         program = self._programs[self._largest]
         bounds: dict[int, Bounds] = {}

@@ -270,9 +270,9 @@ def _rewritten(main: relax.Function, merges: Sequence[_Merge]) -> relax.Function
 
 
 def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
-    """The variable of that merged operator which comes first in `main`.
+    """The variable of the merged operator that comes first in `main`.
 
-    The tensor that all merged operators read is defined before the returned variable.
+    The tensor that all merged operators read is defined before this variable.
     """
     begins = {chain.vars[0] for chain in merge.chains}
     return next(binding.var for binding in bindings_of(main) if binding.var in begins)

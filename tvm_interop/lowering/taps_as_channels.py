@@ -88,7 +88,7 @@ class _Window(NamedTuple):
 
 
 def _window(binding: relax.Binding) -> _Window | None:
-    """The window of a convolution that is to be replaced; None for anything else."""
+    """The window of a convolution that is to be replaced; None for other operators."""
     call = binding.value if isinstance(binding, relax.VarBinding) else None
     if not isinstance(call, relax.Call) or call.op != _CONV:
         return None

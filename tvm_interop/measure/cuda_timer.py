@@ -120,7 +120,7 @@ class CudaStageTimer:
         )
         self._streams = _cuda.make_streams([0] * streams)
         # The kernels and the arena refer to the streams, and not to this timer. A reference to the
-        # timer would make a cycle, which would keep tensors on the GPU after the timer is gone.
+        # timer would make a cycle. Tensors would then stay on the GPU after the timer is deleted.
         self._operators = StageOperators(
             program,
             cuda_kernels(kernels, program.operators, self._streams),

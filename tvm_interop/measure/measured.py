@@ -162,7 +162,7 @@ class MeasuredLatency(LatencyModel):
         return self._op_us[op]
 
     def why_not(self, op: int) -> str:
-        """Why the device has no kernel for operator `op`; "" if it has one."""
+        """The reason why the device has no kernel for operator `op`; "" if it has a kernel."""
         return self.timer.why_not(op)
 
     def has_only_reference(self, op: int) -> bool:
@@ -341,9 +341,8 @@ class MeasuredLatency(LatencyModel):
         """Measure the microseconds of a wait between streams; keep the result in the database.
 
         Two stages are compared. The first stage runs the smallest operator many times on one
-        stream. The second stage does this on each of two streams. The second stage takes longer
-        than the first by the time of `timer.waits_of_stage` waits. The result is 0 if there is only
-        one stream.
+        stream. The second stage does this on each of two streams. The difference between the two is
+        the time of `timer.waits_of_stage` waits. The result is 0 if there is only one stream.
         """
         if self._num_streams < 2:
             return 0.0

@@ -115,8 +115,8 @@ class StageOperators:
     def bind_in_a_row(self, streams: Streams, times: int) -> tuple[list[Any], list[BoundOperator]]:
         """Bind a stage's operators as `bind` does, for a stage that runs several times in a row.
 
-        Each repetition begins when the repetition before it has ended on all streams, just as the
-        stages of a model follow each other.
+        Each repetition begins when the repetition before it has ended on all streams. The stages of
+        a model follow each other in the same way.
         """
         tensors, operators = self.bind(streams)
         if not operators:

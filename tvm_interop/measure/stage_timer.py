@@ -42,7 +42,7 @@ class StageTimer(Protocol):
     waits_of_stage: int
 
     def why_not(self, op: int) -> str:
-        """Why the device has no kernel for operator `op`; "" if it has one."""
+        """The reason why the device has no kernel for operator `op`; "" if it has a kernel."""
         ...
 
     def implementation(self, op: int) -> str:

@@ -110,8 +110,8 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
     """The smallest step along `axis`, in indices, from one aligned address to another.
 
-    The result is such a step for plain tensors of all given shapes, and for all types in which the
-    operator's tensors are stored.
+    The step holds for plain tensors of all given shapes, and for all types in which the operator's
+    tensors are stored.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)
     inner = (itemsize * prod(shape[axis + 1 :]) for shape in shapes)

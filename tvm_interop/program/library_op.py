@@ -24,8 +24,8 @@ class LibraryOp:
     """The description of an operator of one kind, independent of any model and any kernel.
 
     Each kind of operator is a subclass of `DescribedOp` in `kinds/`, registered with `kind`. Kinds
-    differ only in the results of this class's methods. Code elsewhere never asks which kind an
-    operator is of.
+    differ only in the results of this class's methods. Other code never asks for the kind of an
+    operator.
     """
 
     __slots__ = ()
@@ -140,7 +140,7 @@ class LibraryOp:
     def row_axis(self) -> int | None:
         """The axis of the rows if each part makes some rows of the result; else None.
 
-        A part reads all rows that its windows reach, so neighbouring parts read some rows twice.
+        A part reads all rows that its windows reach. So neighbouring parts both read some rows.
         """
         return None
 

@@ -123,7 +123,7 @@ class Program:
         )
 
     def storage_of(self, value: int) -> int:
-        """The value whose storage `value` is in: itself, unless it is an alias."""
+        """The value whose storage holds `value`. This is `value` itself, unless it is an alias."""
         alias_of = self.values[value].alias_of
         return value if alias_of is None else alias_of
 

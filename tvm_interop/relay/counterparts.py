@@ -1,5 +1,4 @@
-"""If a script asks for a name of Relay, tells it which name replaces the old name in today's
-TVM.
+"""Raises errors for names of Relay. An error says which name of today's TVM replaces the old name.
 """
 
 from __future__ import annotations

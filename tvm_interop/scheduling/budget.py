@@ -122,7 +122,7 @@ class BudgetedLatency(LatencyModel):
         return float(self._whole_us.get(frozenset(ops), math.inf))
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let `model` measure stages again within the budget; return how many it measured."""
+        """Make `model` measure stages again within the budget; return how many it measured."""
         again = 0
         for begin in range(0, len(stages), _FIRST_CHUNK):
             if self._budget.left_s() <= 0:

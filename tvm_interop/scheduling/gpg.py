@@ -105,7 +105,9 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG that scores endings by the estimated latencies of their stage and of what remains.
+    """GPG that scores endings.
+
+    It estimates the latencies of their stage, and of the operators that remain.
 
     `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
     `gpg`, a number m chooses an ending. The same m chooses another ending if the number of endings
@@ -126,7 +128,7 @@ def gpg_scored(
         lowest sum of the latency of the stages so far and the estimate for the remaining operators.
 
     A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
-    the last operator alone becomes a stage.
+    only the last operator becomes a stage.
 
     Endings of equal score are tried in order of enumeration. `stats` also counts `stages_priced`.
     """

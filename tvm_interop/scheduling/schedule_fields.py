@@ -1,4 +1,4 @@
-"""Checks of the fields of a schedule, which a scheduler or a user has filled in."""
+"""Checks of the fields of a schedule. A scheduler or a user has filled them in."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ class Schedule:
         return [float(next(of_kind[stage.kind])) for stage in self.stages]
 
     def measure_again(self, graph: OpGraph, latency: LatencyModel) -> int:
-        """Let `latency` measure the stages again, because their first latencies may be too low.
+        """Make `latency` measure the stages again, because their first latencies may be too low.
 
         Returns
         -------

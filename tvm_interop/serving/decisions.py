@@ -180,7 +180,7 @@ class Space:
         """Return the state of a run, sampled at SAMPLES times: (state_size,).
 
         The simulator of combined blocks does not report which block a request is in. This method
-        estimates the block from the share of the request's time in flight that has passed.
+        estimates the block: it takes the share of the request's time in flight that has passed.
         """
         backlog = run.backlog(at_us)
         found = []
@@ -443,7 +443,7 @@ class Score:
     The launcher's reward is r^0 = exp(0.4 U - 0.4 mean L - 0.2 V). The reward of model i is
     r^i = exp(0.4 U - 0.4 L_i - 0.2 V). U, L and V are z-scores of utilisation, latency and queue
     variance. The paper does not say from which outcomes their means and deviations are computed.
-    Here these are the outcomes passed to `Score.of`.
+    Here they are computed from the outcomes passed to `Score.of`.
 
     Attributes
     ----------

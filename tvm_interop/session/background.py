@@ -73,7 +73,7 @@ class Background:
     """
 
     def __init__(self) -> None:
-        """Make the object. The first process is started when something is to be compiled."""
+        """Make the object. A process is started only when a model must be compiled."""
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
@@ -347,7 +347,7 @@ def _why_it_ended(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
 
 
 def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
-    """Close the standard input of `process`, which then ends, because it watches its input."""
+    """Close the standard input of `process`. The process watches its input, and then ends."""
     assert process.stdin is not None
     with contextlib.suppress(OSError, ValueError):
         # Closing the pipe does not end the input of `process` if a forked child of this process

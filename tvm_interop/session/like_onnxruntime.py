@@ -41,7 +41,7 @@ class LikeOnnxruntime:
         return []
 
     def get_modelmeta(self) -> ModelMeta:
-        """Return what the program that exported the model wrote into it.
+        """Return the metadata that the exporter wrote into the model.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class LikeOnnxruntime:
         return 0
 
     def end_profiling(self) -> str:
-        """Return an empty text, as onnxruntime does if `enable_profiling` is not set.
+        """Return an empty text. onnxruntime returns the same if `enable_profiling` is not set.
 
         Raises
         ------

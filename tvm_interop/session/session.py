@@ -190,7 +190,7 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         self._workers = ThreadPoolExecutor(self._instances, "tvm_interop.Session")
 
     def _take(self, artifact: Artifact) -> None:
-        """Use `artifact` for all runs, whatever the shapes of their inputs."""
+        """Use `artifact` for all runs, for inputs of any shapes."""
         self._pool = Pool(artifact, self._instances)
         self.inputs, self.outputs = self._pool.infos()
         self.path = artifact.path

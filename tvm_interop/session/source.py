@@ -163,7 +163,7 @@ def _of_bytes(data: bytes) -> Any:
     Raises
     ------
     UnsupportedModelError
-        The bytes are not those of an ONNX file.
+        The bytes are not an ONNX file.
     """
     import onnx
 

@@ -56,7 +56,7 @@ class TensorInfo(NamedTuple):
 
     @property
     def dimensions(self) -> tuple[int | str, ...]:
-        """The shape, in which each open dimension has the name by which users give it a size."""
+        """The shape. An open dimension has the name by which users give it a size."""
         return tuple(
             unnamed_dimension(self.name, axis) if size is None else size
             for axis, size in enumerate(self.shape)

@@ -115,7 +115,7 @@ class Record:
 
     @property
     def time_said(self) -> str:
-        """The makespan as text, which also says how it was measured or predicted."""
+        """The makespan as text. The text also says whether it was measured or predicted."""
         ms = f"{self.makespan_us / 1e3:.3f} ms"
         if self.runs:
             return f"{ms}, the fastest of {self.runs} runs" if self.runs > 1 else f"{ms}, one run"

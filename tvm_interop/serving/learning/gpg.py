@@ -139,9 +139,8 @@ class _Step:
 class _Replay:
     """The stages that were chosen last for each block, and the lowest known makespans.
 
-    For each block, the most recently chosen stages are kept, up to a maximum number. Before each
-    choice, some operators of the block remained. For each such set of operators, the lowest known
-    makespan is kept.
+    For each block, the most recently chosen stages are kept, up to a maximum number. For each set
+    of operators that remained before a choice, the lowest known makespan is kept too.
     """
 
     def __init__(self, tasks: Sequence[Task], most: int) -> None:

@@ -176,8 +176,8 @@ class MaddpgTraining:
 
         Parameters
         ----------
-        score: z-scores for the rewards. Several trainings can use the same z-scores. None to
-            compute them from the random steps of this training.
+        score: z-scores for the rewards. Several trainings can use the same z-scores. With None,
+            they are computed from the random steps of this training.
         """
         self.environment = environment
         self.config = config

@@ -280,7 +280,10 @@ class Dispatcher:
         return job
 
     def _admitted(self, request: Request) -> Ticket:
-        """Give a request an instance of its model, which will run all blocks for the request."""
+        """Assign an instance of its model to a request.
+
+        The instance will run all blocks for the request.
+        """
         assert isinstance(request, Ticket)
         model = self.models[request.model]
         if not model.is_divided:

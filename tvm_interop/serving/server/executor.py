@@ -328,7 +328,7 @@ class Executor:
     def _next(self) -> Job | None:
         """Return the next job for this thread, or None once the executor stops.
 
-        If a decision is due and no other thread makes it, the thread first lets the policy decide.
+        If a decision is due and no other thread makes it, this thread first asks the policy.
         """
         with self._wake:
             while not self._is_stopped:

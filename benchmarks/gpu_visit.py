@@ -65,8 +65,9 @@ class Step:
     limit_s: seconds after which the step is killed.
     command: the arguments of Python. `{out}` stands for the file that the step writes, `{bundle}`
         for the bundle's folder, and `{seconds}` for the seconds that the step should take.
-    environment: variables that are set for this step only. after_failure_of: names of steps. If the
-    list is not empty, this step is needed only if one of these steps has failed.
+    environment: variables that are set for this step only.
+    after_failure_of: names of steps. If the list is not empty, this step is needed only if one of
+        these steps has failed.
     """
 
     name: str

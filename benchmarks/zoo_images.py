@@ -25,8 +25,8 @@ class ResidualU(nn.Module):
     Parameters
     ----------
     levels: number of sizes of images, including the size of the input. Each size is half of the
-    size before. flat: whether all levels have the size of the input. If so, their convolutions are
-    dilated.
+        size before.
+    flat: whether all levels have the size of the input. If so, their convolutions are dilated.
     """
 
     def __init__(self, levels: int, before: int, inner: int, after: int, *, flat: bool) -> None:

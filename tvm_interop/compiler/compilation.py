@@ -195,9 +195,7 @@ class Compilation:
         options: dict[str, Any],
         known: Mapping[str, Callable[[], Any]] | None = None,
     ) -> Schedule:
-        """Run a scheduler.
-
-        If the caller left options out, they come from `known`, as far as it has them.
+        """Run a scheduler. If the caller left options out, they come from `known` if possible.
 
         Parameters
         ----------

@@ -92,8 +92,7 @@ class FewMeasurements:
         )
 
     def _auto(self, options: dict[str, Any]) -> Schedule:
-        """Search for IOS's schedule, learn from the measured stages, and then run `auto`.
-        """
+        """Search for IOS's schedule, learn from the measured stages, and then run `auto`."""
         own = set(options_of("auto"))
         seconds = options.pop("time_budget_s", _AUTO_S)
         check_numbers(time_budget_s=seconds)

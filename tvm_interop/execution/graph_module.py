@@ -204,8 +204,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         Raises
         ------
         InputError
-            The same cases as for `set_input`. Also if the number of arrays is not the number of
-            inputs.
+            The same cases as for `set_input`. Also if the number of arrays is wrong.
         ExecutionError
             An operator failed (the message names it), another thread is running this module, or the
             process was forked after the module was made.
@@ -451,8 +450,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         Parameters
         ----------
         device: the module's own device, or None. The parameter exists for code that was written for
-            TVM's graph executor. func_name: `run`, the only function. This parameter exists for the
-            same reason as `device`.
+            TVM's graph executor.
+        func_name: `run`, the only function. This parameter exists for the same reason as `device`.
         repeat: the number of measurements.
         number: the number of runs in each measurement, which gives the mean time of these runs.
         min_repeat_ms: the shortest time of a measurement, in milliseconds. `number` is raised until

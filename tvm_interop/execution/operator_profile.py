@@ -23,9 +23,9 @@ class OpProfile(NamedTuple):
     stream: index of the operator's stream.
     start_us, end_us: when the operator started and when it ended.
     thread: on a CPU, the thread that ran the operator: 0 for the thread that called `run`,
-        otherwise the number of a helper thread. lost_us: on a CPU, the time in which the operator
-        could run but had no core. During this time no thread had started the operator yet, or the
-        system had taken the core from its thread.
+        otherwise the number of a helper thread.
+    lost_us: on a CPU, the time in which the operator could run but had no core. During this time no
+        thread had started the operator yet, or the system had taken the core from its thread.
     off_core_us: how much of `lost_us` lies between `start_us` and `end_us`.
     """
 

@@ -132,8 +132,7 @@ def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findi
 
     - accesses memory other than its tensors, or writes to an input;
     - traps on numbers on which the reference does not trap;
-    - gives other results when it runs in shares (each computes a part of the output) than in one
-      run;
+    - gives other results in shares, each of which is a part of the output, than in one run;
     - gives results that differ from the reference's by more than the order of additions can
       explain;
     - gives NaN or infinity at other places than the reference.
@@ -281,9 +280,7 @@ class _Run:
 
 @dataclass
 class Traits:
-    """Properties of a kernel.
-
-    They decide on which numbers it is tried, and how results are compared.
+    """Properties of a kernel. They decide on which numbers it is tried, and how it is compared.
 
     Attributes
     ----------

@@ -6,9 +6,9 @@ tensor has these bounds:
 
 - The bound `all` holds for all elements.
 - The list `filled` has a bound for each position of an element. The bound holds if this position is
-  padded and the other positions of the element are given. - The list `anchor` has a bound for each
-  position of an element. The bound holds if this position is the anchor. The other positions may be
-  any.
+  padded and the other positions of the element are given.
+- The list `anchor` has a bound for each position of an element. The bound holds if this position is
+  the anchor. The other positions may be any.
 - The bound `given` holds if all positions of an element are given, and the bound `all_filled` holds
   if all are padded.
 

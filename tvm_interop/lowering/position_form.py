@@ -336,8 +336,7 @@ class _Reader:
         return tuple(positions), tuple(places)
 
     def _earlier(self, index: Any) -> Position | None:
-        """The position `index`, if it is at least 0 and less than a loop's position; else None.
-        """
+        """The position `index`, if it is at least 0 and less than a loop's position; else None."""
         if not self._known.is_padded:
             return None
         for name, position in self._positions.items():

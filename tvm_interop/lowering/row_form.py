@@ -60,8 +60,9 @@ class RowLoop(NamedTuple):
     Attributes
     ----------
     position: the loop's position among the loops around the statement.
-    each: the total number of steps of the loop that belong to one row. neighbours: the number of
-    consecutive steps that belong to one row, before steps of the next row follow.
+    each: the total number of steps of the loop that belong to one row.
+    neighbours: the number of consecutive steps that belong to one row, before steps of the next
+        row follow.
     """
 
     position: int

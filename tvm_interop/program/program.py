@@ -30,8 +30,8 @@ class Value:
     dtype: as numpy spells it, e.g. `float32`.
     alias_of: index of another value, whose storage this value uses. This value is then a reshape or
         a part of the other value. The other value is never an alias itself. None if this value has
-        its own storage. offset: for an alias, the byte at which this value begins in the storage of
-        the other value.
+        its own storage.
+    offset: for an alias, the byte at which this value begins in the storage of the other value.
     layout: the order of the tensor's elements in memory.
     """
 

@@ -1,5 +1,4 @@
-"""Raises errors for names of Relay. An error says which name of today's TVM replaces the old name.
-"""
+"""Raises errors for names of Relay. An error says which name of today's TVM replaces the old name."""
 
 from __future__ import annotations
 

@@ -105,9 +105,7 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG that scores endings.
-
-    It estimates the latencies of their stage, and of the operators that remain.
+    """GPG that scores endings by two latencies: of their stage, and of the remaining operators.
 
     `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
     `gpg`, a number m chooses an ending. The same m chooses another ending if the number of endings
@@ -121,9 +119,8 @@ def gpg_scored(
     Parameters
     ----------
     weights, streams: as for `gpg`.
-    priced: number of endings of each state for which the latency model is asked. These are the
-        endings with the lowest scores. The latency of their stage then replaces its estimate. If 0,
-        the latency model is not asked.
+    priced: in each state, the latency model is asked about this number of endings with the lowest
+        scores. The latencies of their stages then replace the estimates. 0 asks about none.
     width: number of states that the beam search keeps at the same time. It keeps those with the
         lowest sum of the latency of the stages so far and the estimate for the remaining operators.
 

@@ -59,7 +59,7 @@ Simulated by `python -m benchmarks.serving --figures`, on the data sheet of an A
 says otherwise. The authors of the paper are Lin, Chen, Zhang and Liu (TPDS 36(2), 2025).
 
 The column before the last has our verdict on the claim. *Depends* means that the verdict depends on
-what the last column says. *Ours* marks a comparison that the paper does not make."""
+the condition in the last column. *Ours* marks a comparison that the paper does not make."""
 
 _LEARNED = """\
 ## The TOP paper's figures that need learning or search

@@ -121,7 +121,7 @@ def _page(paper: str, entries: Entries) -> str:
     said = ", ".join(f"{counted[name]} {name}" for name in VERDICTS)
     parts = [
         f"# {short}, figure by figure",
-        f"{cite}. Of {len(entries)} tables and figures, these are the verdicts: {said}.",
+        f"{cite}. This page judges {len(entries)} tables and figures. The verdicts are: {said}.",
         *(part for name, (entry, record) in entries.items()
           for part in _section(paper, name, entry, record)),
     ]  # fmt: skip

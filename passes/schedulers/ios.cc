@@ -84,9 +84,9 @@ size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
 }
 
 // A lower bound on the number of transitions of a part. Any set that holds all predecessors of its
-// operators is a state, because operators can be removed one at a time. Take any b of the `width`
-// operators of an antichain. There is a state in which exactly these b operators have no readers.
-// Any 1 to `max_groups` of these b operators are an ending of that state.
+// operators is a state, because operators can be removed one at a time. For any b of the `width`
+// operators of an antichain, there is a state in which exactly these b operators have no readers.
+// Any 1 to `max_groups` of the b operators are an ending of that state.
 double LeastTransitions(int width, int max_groups) {
   const std::vector<double> endings_of = LeastEndings(width, max_groups);
   double least = 0, choose = 1;  // "width choose b"

@@ -37,8 +37,8 @@ struct PricingProgress {
   std::vector<CheapestWays> ways;  // by part
   std::vector<char> is_solved;     // for each part, whether its cheapest stages have prices
 
-  // The search first looks at sequences of stages that cost at most this much more than the
-  // cheapest sequence, in microseconds. The number changes only the time of the search, not the
+  // A number of microseconds. The search first looks at sequences of stages that cost at most this
+  // much more than the cheapest sequence. The number changes only the time of the search, not the
   // result.
   double gap_us = 0;
 };

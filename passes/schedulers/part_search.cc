@@ -132,8 +132,8 @@ class PartSearchOf : public PartSearch {
                   const CheapestWays& ways, double gap_us,
                   std::vector<WantedStage>* near) const override {
     const double best_us = ways.cost_us[0];
-    // Allow a small difference: sums of the same numbers in another order may differ in their last
-    // bits.
+    // Allow a small difference, because sums of the same numbers in another order may differ in
+    // their last bits.
     const double limit_us = (best_us + gap_us) * (1 + kRounding);
     const WaysThrough found = FindWaysThrough(value_us, is_priced, ways, limit_us);
     double next_us = found.beyond_us;

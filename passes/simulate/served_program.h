@@ -77,8 +77,8 @@ class ServedProgram {
   const Variant& Of(uint64_t present) const;
 
   // The time of a run of the parts in `present` if nothing else runs on the device. The program
-  // stores one time for each `present`, whatever the device. So all calls must name the same
-  // device.
+  // stores one time for each `present`, for the device of the first call. So all calls must name
+  // the same device.
   AloneRun Alone(uint64_t present, const ServingDevice& device) const;
 
  private:

@@ -15,7 +15,7 @@ namespace tvm_interop {
 // The host launches the operators of a segment in launch order, as soon as the operators of the
 // segment before it have ended. A single host launches the operators of all instances one by one,
 // in the order in which they become ready for launch. An operator starts once it is launched and
-// everything it waits for has ended.
+// all operators that it waits for have ended.
 class ServingEngine {
  public:
   explicit ServingEngine(const ServingDevice& device) : device_(device), shared_(device.limits) {}

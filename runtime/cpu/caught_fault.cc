@@ -26,8 +26,8 @@ void Handle(int signal, siginfo_t* info, void*) {
     here->fault = {signal, info->si_addr};
     siglongjmp(here->state, 1);
   }
-  // The faults of this thread are not to be caught now. So restore the earlier handler. The fault
-  // then occurs again at once, and the earlier handler receives it.
+  // Faults of this thread must not be caught now. So restore the earlier handler. The fault then
+  // occurs again at once, and the earlier handler receives it.
   for (size_t i = 0; i < kSignals.size(); ++i) {
     if (kSignals[i] == signal) sigaction(signal, &before[i], nullptr);
   }

@@ -45,7 +45,7 @@ namespace tvm_interop {
 enum class ScratchUser : size_t { kKernel, kInstance };
 
 // The amount of scratch memory that one user needs. The object exists as long as its user. When the
-// users with the largest needs are gone, blocks may be larger than any other user needs. The memory
+// users with the largest needs are gone, blocks may be larger than all other users need. The memory
 // of these blocks is then freed.
 class ScratchNeed {
  public:

@@ -292,8 +292,8 @@ std::atomic<Job*>* ThreadPool::Enlist(Job* job) {
     std::atomic<Job*>& slot = jobs_[i];
     Job* none = nullptr;
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
-    // Each slot can hold one job. The number of slots grows before the job is stored. A helper that
-    // looks in between finds an empty slot, which does no harm.
+    // Each slot can hold one job. The number of slots grows before the job is stored. If a helper
+    // looks at this moment, it finds an empty slot, which does no harm.
     int slots = num_slots_.load(std::memory_order_relaxed);
     while (slots <= i &&
            !num_slots_.compare_exchange_weak(slots, i + 1, std::memory_order_seq_cst)) {
@@ -465,7 +465,7 @@ void ThreadPool::ReceiveGuest(void* argument) noexcept {
   ThreadPool& pool = **invitation;
   if (!pool.IsHere()) return;  // A forked child, where the pool is not used.
   // A thread of the program's pool comes here to help with a run. But some pools run a task on the
-  // thread that submits it. That thread is inside a run itself, so it must not help.
+  // thread that submits it. Then this thread is itself inside a run, so it must not help.
   for (size_t i = 0; i < pool.helpers_.size() && runs_inside == 0; ++i) {
     Helper* const place = pool.helpers_[i].get();
     if (place->is_taken.exchange(true, std::memory_order_relaxed)) continue;

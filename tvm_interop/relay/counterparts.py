@@ -1,4 +1,4 @@
-"""Raises errors for names of Relay. An error says which name of today's TVM replaces the old name."""
+"""Raises errors for names of Relay. An error names the counterpart of the name in today's TVM."""
 
 from __future__ import annotations
 

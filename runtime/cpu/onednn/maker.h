@@ -114,8 +114,8 @@ class Maker {
   // The type that the primitive uses for an addend or a result of a product. It is float32 if the
   // numbers to multiply are float32, and the stored type otherwise.
   int Computed(int arg) const { return Factors() == kFloat32 ? kFloat32 : Stored(arg); }
-  // The type of both source and result in a primitive that only moves or pools numbers. It is the
-  // stored type if source and result are stored in the same type. Otherwise it is float32.
+  // The type of source and result in a primitive that only moves or pools numbers. If both are
+  // stored in the same type, it is this type. Otherwise it is float32.
   int Moved() const { return Stored(0) == Stored(last()) ? Stored(0) : kFloat32; }
 
   static int TypeOf(tvm_interop::DataType type) {

@@ -102,8 +102,8 @@ void MultiplyByRow(const Product& product, const float* packed, int64_t padded, 
   }
 }
 
-// Writes `there` numbers of a row of the result, at most as many as a vector has. The first is in
-// the column `column`.
+// Writes `there` numbers of a row of the result, from the column `column` on. `there` is at most
+// the number of lanes of a vector.
 template <typename Vector>
 void Finish(const Product& product, const float* sums, int64_t row, int64_t column, int64_t there) {
   alignas(64) float whole[Vector::kLanes];

@@ -104,8 +104,8 @@ def section(report: Mapping[str, Any]) -> list[str]:
         "It is given as a share of sequential execution with the same kernels, and as a share of "
         "the time of PyTorch in a CUDA graph. All times are in microseconds.",
         _absolute(networks),
-        "Each entry is the time of a scheduler over that of sequential execution with the same "
-        "kernels. "
+        "Each entry is the time of a scheduler divided by the time of sequential execution with "
+        "the same kernels. "
         "*Folded* is Opara with its streams combined into at most eight.",
         _shares(networks),
         " ".join(filter(None, (_checks(report), report["note"]))),

@@ -49,9 +49,9 @@ def _block() -> str:
             f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks run "
             f"sequentially there, because the speed check found no faster schedule. {ships} run a "
             f"schedule, and {'all' if len(ratios) == ships else len(ratios)} of these were timed "
-            f"again for {shipped['rounds']} rounds. A ratio in brackets is the time of the "
-            "schedule over that of sequential execution. Faster, with a 95% interval of the ratio "
-            "below 1: "
+            f"again for {shipped['rounds']} rounds. A number in brackets is the time of the "
+            "schedule divided by the time of sequential execution. Faster, with a 95% interval of "
+            "the ratio below 1: "
             f"{', '.join(named) or 'none'}. Slower, with an interval above 1: "
             f"{', '.join(map(short, slower)) or 'none'}.",
             "**Beside other programs.** One or two other programs computed on the same "

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-REPRODUCED, CONTRADICTED, NOT_TO_BE_HAD = "reproduced", "contradicted", "not to be had"
+REPRODUCED, CONTRADICTED, NOT_TO_BE_HAD = "reproduced", "contradicted", "not available"
 VERDICTS = (REPRODUCED, CONTRADICTED, NOT_TO_BE_HAD)
 
 

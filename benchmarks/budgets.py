@@ -1,4 +1,4 @@
-"""Measures how much slower artifacts are that were compiled within a `time_budget`.
+"""Measures by how much a `time_budget` for compiling makes artifacts slower.
 
 Each built-in network is compiled twice without a budget, and once with each budget. Each
 compilation has its own process and its own empty cache folder, which also holds the latency

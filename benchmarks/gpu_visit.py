@@ -262,7 +262,7 @@ class Visit:
 
 
 def _die_with_parent() -> None:
-    """Let Linux kill this process when the visit is killed, so that the GPU becomes free."""
+    """Ask Linux to kill this process when the visit is killed. The GPU then becomes free."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 

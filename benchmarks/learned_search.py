@@ -1,4 +1,4 @@
-"""Measures how many stage measurements the learned search saves, and how fast its schedule is.
+"""Counts the stage measurements that the learned search saves, and measures its schedule.
 
     python -m benchmarks.learned_search [NETWORK ...] [--exhaustive | --only-learned]
                                         [--budget SECONDS] [--json] [--databases FOLDER]

@@ -42,7 +42,7 @@ class Facts:
 
         Parameters
         ----------
-        missing: sentences that name what the step needs and this machine lacks.
+        missing: sentences about the things that the step needs and this machine lacks.
         wrong: the faults that the step found. If there are any, the exit code is the code for
             faults, even if something is missing too.
         """

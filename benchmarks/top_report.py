@@ -261,7 +261,7 @@ def _learning(cells: dict[str, Any]) -> list[Claim]:
 
 
 def _by_both(one: bool, other: bool) -> str:
-    """The verdict on a claim that was tested in two cases, from whether it holds in each case."""
+    """The verdict on a claim that was tested in two cases. `one` and `other` say where it holds."""
     return "reproduced" if one and other else "depends" if one or other else "not reproduced"
 
 

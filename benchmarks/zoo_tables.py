@@ -32,7 +32,7 @@ def networks(report: dict[str, Any]) -> list[str]:
 
 
 def other_kinds(report: dict[str, Any]) -> list[str]:
-    """The section about networks of other kinds than those in the section that `networks` makes."""
+    """The section about networks that are not in the section of `networks`."""
     return [
         "## Networks of other kinds\n\nThese networks were exported by `torch.onnx.export`, and "
         f"measured like the networks above, on {machine(report)}. They are single steps of "
@@ -77,7 +77,7 @@ def _openvino_inputs(report: dict[str, Any]) -> str:
 
 
 def _installed_type(report: dict[str, Any]) -> str:
-    """The type that OpenVINO computes in on the report's CPU unless it is told otherwise."""
+    """OpenVINO's default type of arithmetic on the report's CPU."""
     return "bfloat16" if "bf16" in report["machine"]["cpu"] else "float32"
 
 

@@ -49,7 +49,7 @@ _MOST_GROWTH = 128 * 2**20
 """The most bytes that the server may take beyond its memory while only honest clients run.
 
 The limit is a number of bytes and not a share of the server's memory. Most of that memory is for
-imported modules, and requests need the same memory whatever is imported.
+imported modules, and the memory for requests does not depend on it.
 """
 
 

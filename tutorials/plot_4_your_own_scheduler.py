@@ -74,8 +74,8 @@ artifact = tvm_interop.compile(model, scheduler="my-heft", streams=2, wait_us=2.
 print(f"{artifact.schedule.scheduler}: {len(artifact.plan.operators)} operators")
 
 # %%
-# Whatever the schedule is, the output has the same bits as the output of sequential execution. You
-# need not prove that for your scheduler.
+# The output of every schedule has the same bits as the output of sequential execution. You need not
+# prove that for your scheduler.
 
 image = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype("float32")
 outputs = []

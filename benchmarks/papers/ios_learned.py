@@ -1,4 +1,4 @@
-"""IOS: the savings of learned latencies against measuring every stage, and their costs.
+"""IOS: how many measurements learned latencies save, and how much slower the schedules become.
 
 The numbers are measured by `benchmarks.learned_schedulers`.
 """
@@ -74,7 +74,7 @@ def learned() -> Record:
 
 
 def _where_it_does_not_pay(rows: list[dict[str, Any]]) -> str:
-    """Sentences that name the schedulers to which few measurements give no gain."""
+    """Sentences that name the schedulers that gain nothing from learned latencies."""
     longer = [r for r in rows if r["seconds"]["few"] >= r["seconds"]["full"]]
     slower = [r for r in rows if r["ratio_interval"][0] > 1]
     said = []
@@ -117,8 +117,7 @@ def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
 
 
 def _share(counts: dict[str, int]) -> float:
-    """The number of measurements if most latencies are predicted, divided by the number if none
-    is."""
+    """The fraction of the measurements that remains when most latencies are predicted."""
     return counts["few"] / counts["full"]
 
 

@@ -80,7 +80,7 @@ def figure_2() -> Record:
 
 
 def _spread() -> str:
-    """How good the depth-first order is among random launch orders, in words."""
+    """A sentence that compares the depth-first order with random launch orders."""
     rows = [row for row in read("block_simulation")["orders"] if row["network"] == "googlenet"]
     behind = max(row["ids_us"] / row["best_us"] - 1 for row in rows)
     between = max(1 - row["best_us"] / row["worst_us"] for row in rows)

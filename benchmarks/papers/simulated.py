@@ -93,7 +93,7 @@ def given_blocks(name: str, graph: OpGraph) -> tuple[tuple[int, ...], ...]:
 
 
 def searched(found: Subject, scheduler: str, **options: Any) -> Found:
-    """Let a scheduler search block by block, and put the stages of the blocks together.
+    """Call a scheduler for each block, and put the stages of the blocks together.
 
     Each block must depend only on blocks before it. Blocks with equal kernels and edges have equal
     stages, so only one of these blocks is searched. If operators may be merged, every block is

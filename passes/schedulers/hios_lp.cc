@@ -31,8 +31,8 @@ LongestPath PathSearch::TakeLongest() {
       }
     }
     next_[*rank] = next;
-    // A path may contain this operator as an inner operator only if no neighbour of this operator
-    // is taken (on an earlier path). If a neighbour is taken, the path ends here.
+    // An operator is taken if it is on an earlier path. If a neighbour of this operator is taken,
+    // this operator cannot be inside a path, so the path ends here.
     tail_us_[*rank] = costs_.us(*rank) + (is_clean_[*rank] ? behind_us : out_us_[*rank]);
     const double head_us = in_us_[*rank] + costs_.us(*rank) + behind_us;
     if (head_us > path.us || (head_us == path.us && IsEarlier(*rank, first))) {

@@ -63,9 +63,9 @@ class ServedProgram {
   };
 
   // `ops` describes each operator by its id, and `streams` holds each operator once. Throws
-  // ScheduleError for streams that ValidateStreams refuses; for an operator that reads an operator
-  // of a later segment; for an operator that comes after an operator of a later segment on its
-  // stream; for a part outside 0 to 63; and for an edge between two parts.
+  // ScheduleError for streams that ValidateStreams refuses, for a part outside 0 to 63, and for an
+  // edge between two parts. Also throws it if segments are out of order: an operator must not read
+  // an operator of a later segment, or come after one on its stream.
   ServedProgram(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                 const std::vector<ServedOp>& ops, bool has_barriers);
 

@@ -106,7 +106,7 @@ class RegisteredKind {
   }
 };
 
-// Returns what is wrong with a description, or an empty string if nothing is wrong. This
+// Returns a sentence about a fault of a description, or an empty string if there is none. This
 // function checks only what every kernel library requires.
 std::string WhyMalformed(const OpDescription& op);
 

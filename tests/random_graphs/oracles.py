@@ -83,7 +83,7 @@ def in_usual_types(
 
 
 def by_nodes(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] | None:
-    """The results of each node by itself, by the first oracle that runs it.
+    """The results of each node. Each node runs alone, in the first oracle that can run it.
 
     None if neither oracle runs a node.
     """

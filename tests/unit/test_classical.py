@@ -93,7 +93,7 @@ def test_linear_regression_of_several_targets() -> None:
 
 
 def test_a_transform_of_a_single_target_is_refused() -> None:
-    """onnxruntime leaves out the transform of a single target, and ONNX does not."""
+    """ONNX transforms a single target, and onnxruntime leaves the transform out."""
     named = {"coefficients": [1.0, -2.0, 0.5, 3.0], "post_transform": "LOGISTIC"}
     with pytest.raises(UnsupportedModelError, match="`post_transform` is LOGISTIC"):
         load_model(model_of([("LinearRegressor", named)], X))

@@ -236,7 +236,7 @@ def test_base_values_of_targets_without_a_number_are_refused() -> None:
 
 
 def test_a_transform_of_a_single_target_is_refused() -> None:
-    """onnxruntime leaves out the transform of a single target, and ONNX does not."""
+    """ONNX transforms a single target, and onnxruntime leaves the transform out."""
     named = tree(n_targets=1, post_transform="LOGISTIC", **leaves("target", [0] * 5, [1.0] * 5))
     with pytest.raises(UnsupportedModelError, match="`post_transform` is LOGISTIC"):
         load_model(model_of([("TreeEnsembleRegressor", named)], X))

@@ -3,10 +3,11 @@
 The file is a tar file with these members:
 
 - `manifest.json`: versions, target, how the model was scheduled, a SHA-256 of each other member,
-and where each weight begins; - `plan.json`, and `schedule.json`, the schedule that the plan was
-made from; - `kernels.so`, the compiled kernels; - `weights.bin`, one block of bytes with all
-weights (see `weights`); - `fallback.json`, a plan without kernel libraries, if `plan.json` needs a
-kernel library.
+  and where each weight begins
+- `plan.json`, and `schedule.json`, the schedule that the plan was made from
+- `kernels.so`: the compiled kernels
+- `weights.bin`: one block of bytes with all weights (see `weights`)
+- `fallback.json`: a plan without kernel libraries, if `plan.json` needs a kernel library
 
 A model can be compiled for several sets of input shapes. Each set after the first has its own copy
 of all members but the weights, in `shapes/1/`, `shapes/2/`, ... All sets share one block of

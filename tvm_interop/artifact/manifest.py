@@ -34,7 +34,7 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequential_us, scheduled_us: median latencies, in microseconds.
     noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Without
         noise it would be 1.
-    shipped: how the artifact runs: `scheduled` if the schedule passed the speed check, or else
+    shipped: how the artifact runs: `scheduled` if the schedule passed the speed check, otherwise
         `sequential`.
     rounds: the number of rounds that were measured, in all processes together. 0 in artifacts of
         older versions.
@@ -63,7 +63,7 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the outputs of a model in bfloat16 are from those of the same model in float32.
+    """The differences between the outputs of a model in bfloat16 and in float32.
 
     Attributes
     ----------
@@ -354,10 +354,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quantised: which operators of a quantised model compute in integers; None for other models.
     kernel_check: which kernels were checked, and with what result; None in artifacts of older
         versions.
-    merge_check: how far the results of merged operators are from those of separate operators; None
-        if no operators are merged, and in artifacts of older versions.
-    program_check: how far the outputs of a program of `torch.export` are from PyTorch's; None for
-        other models, and in artifacts of older versions.
+    merge_check: the differences between the results of merged and of separate operators; None if no
+        operators are merged, and in artifacts of older versions.
+    program_check: the differences between PyTorch's outputs and the outputs of the artifact, for a
+        program of `torch.export`; None for other models, and in artifacts of older versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
     gpu_kernels: the GPU resources that each of TVM's kernels needs, by the kernel's name. Empty for
         CPUs, and in artifacts of older versions.

@@ -223,7 +223,7 @@ class Lowered(ABC):
         return replace(self.with_kernels(used), program=program)
 
     def with_kernels(self: _L, names: Collection[str]) -> _L:
-        """A copy that has only those of TVM's kernels whose names are in `names`."""
+        """A copy without the TVM kernels whose names are not in `names`."""
         return replace(self, kernels=self.kernels.only(names))
 
     @property

@@ -182,7 +182,7 @@ def _not_imported(shapes: Shapes, error: UnsupportedModelError) -> CannotImportE
 
 
 def _samples(ends: tuple[int, int]) -> list[int]:
-    """Some sizes of a range: 1 if the range includes 1, the two least above 1, and the largest."""
+    """Some sizes of a range: the largest, the two smallest above 1, and 1 if it is in the range."""
     least, most = ends
     first = [1] if least == 1 else []
     above = max(least, 2)

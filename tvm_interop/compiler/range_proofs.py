@@ -9,13 +9,15 @@ If two dimensions have ranges, the rows along one of them must be independent. L
 of `b` rows and `s` positions, which is padded to the compiled sizes (B, S). Three steps prove that
 the results stay the same:
 
-1. The first `b` rows of the padded run (B, S) have the same bits as the rows of (b, S), whatever
-the added rows contain. This is a proof that rows are independent, for programs of the compiled
-length `S`. 2. A row of (b, s) is computed in the same way for all `b` above 1. This is a proof that
-rows are independent, for lengths `s` that are padded. 3. In the run (B, S), the added positions
-change nothing at the given positions. This is a proof about positions, for `B` rows. By step 2 it
-holds for all numbers of rows above 1. A single row has a separate program and is never padded to
-several rows, so step 3 is proven again for one row.
+1. The first `b` rows of the padded run (B, S) have the same bits as the rows of (b, S). The added
+   rows may contain anything. This is a proof that rows are independent, for programs of the
+   compiled length `S`.
+2. A row of (b, s) is computed in the same way for all `b` above 1. This is a proof that rows are
+   independent, for lengths `s` that are padded.
+3. In the run (B, S), the added positions change nothing at the given positions. This is a proof
+   about positions, for `B` rows. By step 2 it holds for all numbers of rows above 1. A single row
+   has a separate program and is never padded to several rows, so step 3 is proven again for one
+   row.
 
 For step 1, rows are proven to be independent for each compiled length. For step 2, the same is
 proven for the smallest lengths that are padded. If both dimensions have independent rows, step 3 is

@@ -1,4 +1,4 @@
-"""Limits the time of a compilation, and lists the work that is left out for lack of time."""
+"""Limits the time of a compilation, and lists the steps that are left out when no time is left."""
 
 from __future__ import annotations
 

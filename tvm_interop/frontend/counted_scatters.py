@@ -61,9 +61,9 @@ def _indices(node: Node) -> tuple[Counted, tuple[int, ...]]:
 def _with_a_further_place(
     bb: relax.BlockBuilder, places: Any, indices: Counted, most: int, size: Any
 ) -> relax.Var:
-    """Return `places`.
+    """Return `places` counted from the start, with `most` in place of those beyond the count.
 
-    Negative places are made positive, and places beyond the count become `most`.
+    Negative places count from the end.
 
     Parameters
     ----------

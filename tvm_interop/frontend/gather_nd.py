@@ -1,4 +1,4 @@
-"""Converts a `GatherND` with constant indices that form a grid, or that number the rows of a batch.
+"""Converts a `GatherND` whose indices are a constant grid, or contain the numbers of batch rows.
 
 PyTorch exports `mask[rows, columns]` as such a `GatherND`, with the indices of all rows and of all
 columns. Each component of such an index varies along only one axis of the result. So the result can

@@ -72,7 +72,7 @@ def _scalar(value: Any, dtype: int = -1, **_: Any) -> Any:
 def _given(value: Any) -> Any:
     """Return the number from which `scalar_tensor` made a tensor; return other values unchanged.
 
-    PyTorch does not round it to float16 or bfloat16 before it divides by it.
+    PyTorch does not round this number to float16 or bfloat16 before it divides by the number.
     """
     producer = value.producer() if hasattr(value, "producer") else None
     node: Any = producer.meta.get("node") if producer is not None else None

@@ -60,7 +60,10 @@ def _normalised(softmax: Any, x: Any, dim: int, dtype: int | None = -1) -> Any:
 
 
 def _place(find: Any, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Convert `argmax` or `argmin`. Without `dim`, the place is that in the flattened tensor."""
+    """Convert `argmax` or `argmin`.
+
+    Without `dim`, the result is an index into the flattened tensor.
+    """
     rank = len(x.shape)
     if dim is not None and rank:
         return find(x, axis=dim, keepdims=int(keepdim))

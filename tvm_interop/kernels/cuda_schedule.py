@@ -38,9 +38,10 @@ class DefaultCUDASchedule:
     The `Matmul` rule of dlight tiles convolutions and matrix products. Its `GEMV` rule schedules
     products with a vector. Depthwise convolutions and pooling have short sums. These kernels get
     one thread for each element (`short_sums`), where dlight would use a whole thread block for an
-    element. Then dlight's rules for reductions are tried. Reductions that TVM cannot share among
-    threads, such as the position of a maximum, are scheduled by `short_sums`, however long they
-    are. Kernels that no rule fits get dlight's fallback, which uses one thread for each element.
+    element. Then dlight's rules for reductions are tried. TVM cannot share some reductions among
+    threads, such as the position of a maximum. `short_sums` schedules these reductions, also if
+    they are long. Kernels that no rule fits get dlight's fallback, which uses one thread for each
+    element.
 
     A kernel that is marked as scheduled stays unchanged if it names threads of the GPU. If it names
     none, it is changed so that one thread runs it. The pass makes a new module. Equal kernels get

@@ -54,7 +54,7 @@ this range, no computed time or rate overflows.
 
 @dataclass(frozen=True)
 class BlockKernel:
-    """What the simulation needs to know about a kernel. All blocks of the kernel are alike.
+    """The properties of a kernel that the simulation needs. All blocks of the kernel are alike.
 
     Attributes
     ----------

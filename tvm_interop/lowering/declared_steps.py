@@ -41,7 +41,7 @@ def goes_through_positions(kernels: Sequence[tirx.PrimFunc], lengths: Sequence[i
 def layouts_after(
     op: Operator, kernel: tirx.PrimFunc, layouts: Mapping[int, Layout], length: int
 ) -> dict[int, Layout]:
-    """Return the layouts (see `position_form`) of those results of an operator that have positions.
+    """Return the layouts (see `position_form`) of an operator's results, if they have positions.
 
     Parameters
     ----------

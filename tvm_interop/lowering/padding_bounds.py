@@ -198,7 +198,7 @@ def _is_mixed(part: Any, form: Form) -> bool:
 
 
 def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
-    """The bound of a value with the bound `old`, combined with values that have the bound `new`."""
+    """The bound of the result of combining two values, whose bounds are `old` and `new`."""
     if kind == "max":
         return Bound(max(old.least, new.least), max(old.greatest, new.greatest))
     if kind == "min":

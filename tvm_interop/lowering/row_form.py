@@ -111,8 +111,8 @@ class _Form:
         self._store, self._buffers, self._blocks, self._loop = store, buffers, blocks, loop
         self._analyzer = sym.Analyzer()
         self._row = tirx.Var("row", "int64")
-        # Maps the text of each element that is read from a `Counter` to a variable. The variable
-        # stands for the element's value in the first row.
+        # Variables for elements that are read from a `Counter`, by the text of the element. A
+        # variable stands for the element's value in the first row.
         self._bases: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}

@@ -37,8 +37,8 @@ def search_divided(
 
     Parameters
     ----------
-    options: the options of `ios`. With `parts`, each group holds one operator, whatever
-        `max_group_ops` says.
+    options: the options of `ios`. With `parts`, each group holds one operator, and `max_group_ops`
+        is ignored.
     parts: as in `ios`; None if no operator is divided.
     merges: whether stages may be merged, as in `search_ios`.
     """

@@ -55,9 +55,9 @@ class Endings:
     def numbered(self, number: int) -> tuple[Mask, ...]:
         """The groups of ending `number`, counted from 0.
 
-        Endings are in lexicographic order of the choices of their clusters. The first cluster is
-        the one with the first operator of the block. The choices of a cluster are in lexicographic
-        order of their groups.
+        Endings are in lexicographic order of the choices of their clusters. The first cluster has
+        the first operator of the block. The choices of a cluster are in lexicographic order of
+        their groups.
         """
         ways = self._table()
         left = number + 1  # The table also counts the empty ending, which has no number.

@@ -30,7 +30,7 @@ def ios(
     beam: bool = True,
     blocks: Blocks | None = None,
 ) -> Schedule:
-    """IOS: the fastest sequence of stages, by dynamic programming over endings.
+    """IOS: finds the fastest sequence of stages by dynamic programming.
 
     Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, Algorithm 1, with
     concurrent execution only. The paper calls this IOS-Parallel, and `ios-parallel` is another name

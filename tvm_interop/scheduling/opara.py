@@ -24,7 +24,7 @@ def opara(
     streams: int | None = None,
     flops_per_byte: float = 10.0,
 ) -> Schedule:
-    """Opara: launches memory-bound and compute-bound operators alternately, least demand first.
+    """Opara: launches a memory-bound and a compute-bound operator in turn, least demand first.
 
     Chen et al., "Opara: Exploiting Operator Parallelism for Expediting DNN Inference on GPUs",
     2023. The launch order is Algorithm 2. The ready operators launch alternately: first a

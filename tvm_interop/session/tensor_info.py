@@ -122,7 +122,7 @@ def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:
 
 
 def meta_of_onnx(model: Any) -> ModelMeta:
-    """Return what the program that exported an `onnx.ModelProto` wrote into it."""
+    """Return the metadata that the exporter wrote into an `onnx.ModelProto`."""
     return ModelMeta(
         {entry.key: entry.value for entry in model.metadata_props},
         model.producer_name,

@@ -16,8 +16,8 @@ from .slots import free_slot
 class Batching(Policy):
     """Dynamic batching: wait a limited time for a large batch, then run the waiting requests.
 
-    The size of a batch is limited by deadlines: those of the requests in the batch, and those of
-    the requests that wait until the batch ends.
+    Deadlines limit the size of a batch: the requests in the batch have deadlines, and so have the
+    requests that wait until the batch ends.
 
     Parameters
     ----------

@@ -454,7 +454,7 @@ class Bench:
 
 
 def _way(name: str, dispatch: str) -> str:
-    """The name of a schedule, with the way in which it is launched unless that is `captured`."""
+    """The name of a schedule and how it is launched. `captured` is not added to the name."""
     suffix = {"streams": ", uncaptured", "captured": "", "linked": ", linked"}
     return name + suffix[dispatch]
 

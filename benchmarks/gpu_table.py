@@ -3,8 +3,8 @@
     python -m benchmarks.gpu_table VISIT.json ... --commit 1234567 --out FILE [--note TEXT]
 
 Each `VISIT.json` is a file that `gpu_visit.py` wrote. If several files have findings of the same
-step, those of the last file count. `--commit` is the commit from which the bundle was made. The
-text of `--note` stands below the tables.
+step, the findings of the last file count. `--commit` is the commit from which the bundle was made.
+The text of `--note` stands below the tables.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ that has learned from all other networks predicts the stages of each network.
 
 `--databases` keeps the measurements in a folder. A later run with the same folder reuses the
 results of the measured search, which may have taken an hour, and repeats the learned search. At the
-end, the latencies of each network in the folder are predicted from those of the others.
+end, the latencies of each network in the folder are predicted from the latencies of the other
+networks.
 
 `--only-learned` leaves out the measured search. Schedules are then compared with sequential
 execution. `--beside` names a folder of schedules that some other program, such as an older release,

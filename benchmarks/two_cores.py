@@ -120,11 +120,9 @@ def charged(profile: Iterable[OpProfile], cores: int) -> dict[str, float]:
 def spoilers(
     on_one: dict[str, float], on_two: dict[str, float], most: int = SPOILERS
 ) -> list[Spoiler]:
-    """The operators that lose most on two cores, compared with one core.
+    """The operators that take most core time in addition on two cores, compared with one core.
 
-    The largest loss comes first.
-
-    Operators that take no more core time on two cores than on one are left out.
+    The largest loss comes first. Operators that take no additional core time are left out.
 
     Parameters
     ----------

@@ -66,8 +66,9 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
 // prices. Then no other schedule is cheaper: the cost of another schedule is at least the sum of
 // its bounds and prices, and this sum is at least the cost of the schedule found.
 //
-// Each round also prices some further stages: those that add least to the cost of a schedule. A
-// stage is left out if a schedule of priced stages is cheaper than every schedule with this stage.
+// Each round also prices some further stages, namely the stages that add least to the cost of a
+// schedule. A stage is left out if a schedule of priced stages is cheaper than every schedule with
+// this stage.
 //
 // If a price is below its bound by more than the tolerance and the slack, it is counted. All bounds
 // are then multiplied by the lowest ratio of a price to its bound, and lowered by the tolerance and

@@ -50,7 +50,7 @@ class _Symmetric(torch.nn.Module):
 
 
 class _Rows(torch.nn.Module):
-    """Numbers with a scale for each row, and a weight with one for each group of columns."""
+    """Numbers with a scale for each row, and a weight with a scale for each group of columns."""
 
     def __init__(self) -> None:
         super().__init__()

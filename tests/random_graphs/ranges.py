@@ -108,8 +108,7 @@ def _sizes(ranges: Mapping[str, int | tuple[int, int]], seed: int) -> list[dict[
 
 
 def _in_rows(model: onnx.ModelProto, feed: Arrays) -> np.ndarray | None:
-    """The outputs of each row by itself, joined. A server must give these answers to single
-    requests.
+    """Run each row in a batch of its own and join the outputs. A server must give these outputs.
 
     None if onnxruntime does not run a single row, because there is no answer to compare with then.
     """

@@ -158,9 +158,9 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    differences: how far the results of each merged operator, by its name, are from those of the
-        separate operators. It is the largest absolute difference, divided by the largest absolute
-        number in the separate operators' results. None if the results were not compared.
+    differences: for each merged operator, by its name, the largest absolute difference between its
+        results and the separate operators' results. It is divided by the largest absolute number in
+        the separate operators' results. None if the results were not compared.
     unchecked: why nothing was compared; None if the operators were compared.
     """
 

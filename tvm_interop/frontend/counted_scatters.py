@@ -61,7 +61,7 @@ def _indices(node: Node) -> tuple[Counted, tuple[int, ...]]:
 def _with_a_further_place(
     bb: relax.BlockBuilder, places: Any, indices: Counted, most: int, size: Any
 ) -> relax.Var:
-    """Return `places` counted from the start, with `most` in place of those beyond the count.
+    """Return `places` counted from the start, with `most` for each place beyond the count.
 
     Negative places count from the end.
 

@@ -425,7 +425,7 @@ def _no_padding(image: Any, dtype: str) -> _Padding:
 
 
 def _factor(value: Any) -> _Factor | None:
-    """The factor of a product that `value` is; None if it is more than a load and a conversion."""
+    """Return `value` as a factor of a product, or None if it is more than a converted load."""
     if isinstance(value, tvm.ir.TensorLoad):
         return _Factor(value)
     loads: list[Any] = []

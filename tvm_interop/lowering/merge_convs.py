@@ -81,8 +81,8 @@ def merged_alone(
     """Return a module with only the merged operators of `mod`, to measure their latencies.
 
     For each group, in order, `main` returns the outputs of the group's operators, as slices of the
-    merged operator's output. If only a concat reads these slices, side by side, `main` returns the
-    merged operator's output undivided. Groups may have operators in common.
+    merged operator's output. If the only reader of these slices is a concat that joins them again,
+    `main` returns the merged operator's output undivided. Groups may have operators in common.
 
     Returns
     -------

@@ -137,7 +137,7 @@ def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
 
 
 def _all(form: Form, at: str) -> dict[str, str]:
-    """A dictionary with the word `at`, such as `given`, for each loop over written positions."""
+    """Map each loop over written positions to the word `at`, such as `given`."""
     return dict.fromkeys(map(str, form.positions), at)
 
 

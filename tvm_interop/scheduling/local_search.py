@@ -227,9 +227,9 @@ class _StageSearch:
         """Add `op` to a stage, and yield a new stage for each stream that `op` can join.
 
         If `op` has direct dependencies with operators of one stream only, `op` joins that stream.
-        If it has them with several streams, no stage is yielded. If it has none, `op` can join each
-        stream, or a new stream if the number of streams allows it. `op` never joins the stream with
-        the index `skip`.
+        If it has dependencies with operators of several streams, no stage is yielded. If it has no
+        dependencies, `op` can join each stream, or a new stream if the number of streams allows it.
+        `op` never joins the stream with the index `skip`.
         """
         touched = [s for s, ops in enumerate(streams) if self._touching(op, ops)]
         if len(touched) > 1:

@@ -146,8 +146,8 @@ class Search(Policy):
     def decide(self, view: View) -> Start | Admit | Wait:
         """Admit a request whose model's dequeue interval has passed, or start a combined block.
 
-        The combined block with the largest share of blocks with input starts, and only while fewer
-        than `in_flight` combined blocks run.
+        A combined block starts only while fewer than `in_flight` combined blocks run. The policy
+        chooses the combined block in which the largest share of the blocks has input.
         """
         due_us = math.inf
         for model, queue in enumerate(view.queues):

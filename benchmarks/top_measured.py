@@ -162,7 +162,7 @@ def learned(served: Sequence[ServedModel], device: ServingDevice, steps: int, se
 def predicted(
     served: Sequence[ServedModel], device: ServingDevice, make: Callable[[], Policy]
 ) -> float:
-    """Simulated throughput of a policy with saturated queues, in requests of the mix a second."""
+    """Simulated throughput of a policy with saturated queues (see `in_mix`)."""
     programs = Programs(served, device)
     shares = np.array(MIX[: len(served)]) / sum(MIX[: len(served)])
     mean_us = float(shares @ [programs.model_us(m) for m in range(len(served))])
@@ -173,7 +173,7 @@ def predicted(
 
 
 def in_mix(served: Any, seconds: float) -> float:
-    """Throughput in requests of the mix a second. Only requests that make up whole mixes count.
+    """Throughput in requests per second. Only requests that make up whole mixes count.
 
     The result is decided by the model that is furthest below its share of the mix.
 

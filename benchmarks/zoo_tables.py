@@ -284,12 +284,13 @@ def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [
         "## Compiling\n\nMeasured by `python -m benchmarks.compile_time FOLDER [--again]` on a "
         "quiet machine. Each compilation has a process of its own. A *cold* compilation starts "
-        "with an empty latency database. A *warm* compilation repeats it with everything that the "
-        "cold one has measured and built. The columns *before* are of the code before compiling "
-        "was made faster; they were not measured in the same hour as the others. *The same* says "
-        "whether the cold and the warm artifact are the same, with kernels compared byte by byte. "
-        "*Chosen alike* is the share of operators that got the same kernel in two cold "
-        "compilations; only some networks were compiled cold twice.",
+        "with an empty latency database. A *warm* compilation comes after a cold one, and reuses "
+        "the measurements and the kernels of the cold one. The columns *before* have the times of "
+        "older code, from before compiling was made faster. They were measured at another time "
+        "than the other columns. *The same* says whether the cold and the warm artifact are the "
+        "same, with kernels compared byte by byte. *Chosen alike* is the share of operators that "
+        "got the same kernel in two cold compilations. Only some networks were compiled cold "
+        "twice.",
         table([*head, "chosen alike"], cells),
     ]
 

@@ -102,7 +102,7 @@ def test_a_score_that_is_not_a_number_is_not_above_a_threshold() -> None:
 
 @pytest.mark.parametrize("is_poisoned", [False, True])
 def test_a_detector(is_poisoned: bool, request: pytest.FixtureRequest) -> None:
-    """The detector gets scores of which none, some, or very many are above its limit.
+    """The number of scores above the detector's limit is zero, small or very large.
 
     So it returns no box, some boxes, or as many boxes as it can.
     """

@@ -192,7 +192,7 @@ def pick_chains(chains: dict[str, Chain], names: Sequence[str]) -> list[Chain]:
 
     Raises
     ------
-    ScheduleError: a name is not that of an operator that can be merged, or the chains do not fit
+    ScheduleError: a name is not the name of a mergeable operator, or the chains do not fit
         together.
     """
     for name in names:

@@ -278,7 +278,7 @@ _REDUCTIONS = {_op(name) for name in ("max", "mean", "min", "sum")}
 
 
 def _operands(call: Any, axis: int) -> list[Operand] | None:
-    """The arguments of `call` of which some rows are enough to compute some rows of the result.
+    """The arguments of `call` that are read row by row.
 
     A row of the result, along `axis`, is computed from the same row of these arguments. None if the
     operator does not compute its result row by row.

@@ -102,7 +102,7 @@ class Maker {
     return op_.is_cut(1) ? descs_.Strided(op_.shapes[1], type, Descs::Contiguous(GivenShape()))
                          : descs_.Plain(op_.shapes[1], type);
   }
-  // The shape of the larger tensor out of which an argument is cut.
+  // The shape of the larger tensor that contains an argument.
   Shape GivenShape() const;
   // Returns the argument, with its position in the larger tensor if it is cut.
   KernelArgument Argument(int arg) const;

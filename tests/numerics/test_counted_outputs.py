@@ -76,7 +76,7 @@ _OPTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", _OPTIONS)
 def test_non_max_suppression_is_that_of_onnxruntime(options: dict[str, Any]) -> None:
-    """Half of the inputs have coordinates and scores of few values, with many ties."""
+    """In half of the inputs, many scores and many coordinates are equal."""
     net = Net()
     boxes, scores = net.input("boxes", [2, 30, 4]), net.input("scores", [2, 3, 30])
     suppression(net, boxes, scores, **options)

@@ -230,8 +230,8 @@ class RowRange:
             return
         are_in_range = bool(((array >= 0) & (array <= 1)).all())
         ones = array == 1
-        # If two dimensions have ranges, each row of the first dimension is a sequence. A mask that
-        # must be 1 at any position must then contain a 1 for each sequence.
+        # If two dimensions have ranges, each row of the first dimension is a sequence. A mask whose
+        # 1 may be at any position must then contain a 1 for each sequence.
         kept = axes[0] if len(axes) == 2 else None
         over = tuple(a for a in range(array.ndim) if a != kept)
         if one_at == "any":

@@ -94,10 +94,10 @@ def masked_in_all(
     Parameters
     ----------
     each: for each model, its programs by length, and the number of independent rows of each input
-        (`independent_rows`), by name. If a mask must be 1 at `any` position, each of these rows
-        must have a 1. The rows may have their 1 at different positions, although the proof assumes
-        one position for all rows. A row is independent, so it gives the same results as in a batch
-        of copies of itself, and this batch fulfils the assumption.
+        (`independent_rows`), by name. If the 1 of a mask may be at `any` position, each of these
+        rows must have a 1. The rows may have their 1 at different positions, although the proof
+        assumes one position for all rows. A row is independent, so it gives the same results as in
+        a batch of copies of itself, and this batch fulfils the assumption.
 
     Raises
     ------

@@ -232,7 +232,10 @@ class FewMeasured(LatencyModel):
     def unmeasured(
         self, stages: Sequence[Sequence[Sequence[int]]]
     ) -> list[tuple[tuple[int, ...], ...]]:
-        """The unmeasured stages of several operators among `stages`, one of each kind."""
+        """Return the unmeasured stages among `stages` that have several operators.
+
+        Only one of several stages with the same key is returned.
+        """
         several = [groups for groups in stages if sum(map(len, groups)) > 1]
         if not several:
             return []

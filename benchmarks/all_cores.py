@@ -2,12 +2,12 @@
 
     python -m benchmarks.all_cores FOLDER [NETWORK ...] [--json PATH]
 
-The folder holds networks as ONNX files, such as those of `benchmarks.zoo_export`. Each network is
-compiled twice in a process of its own. In the first compilation operators are divided into parts
-for all cores, as `tvm_interop.compile` divides them. In the second no operator is divided
-(`CompileOptions(parts=1)`), so that each operator of a schedule with several streams runs on one
-core. `ios-both` makes a schedule in each compilation. The speed check runs each schedule against
-sequential execution of its own compilation. If the schedule is faster, the artifact of the
+The folder holds networks as ONNX files, such as the files that `benchmarks.zoo_export` writes. Each
+network is compiled twice in a process of its own. In the first compilation operators are divided
+into parts for all cores, as `tvm_interop.compile` divides them. In the second no operator is
+divided (`CompileOptions(parts=1)`), so that each operator of a schedule with several streams runs
+on one core. `ios-both` makes a schedule in each compilation. The speed check runs each schedule
+against sequential execution of its own compilation. If the schedule is faster, the artifact of the
 compilation contains it. If not, the artifact runs sequentially.
 
 Then the artifacts of both compilations run in interleaved rounds: each round runs every contestant

@@ -4,8 +4,7 @@
 
 Each network runs in interleaved rounds: with our schedulers, onnxruntime, PyTorch, TVM's Relax VM
 and TensorRT. A runtime that is not installed is skipped. On a busy machine nothing is measured.
-With `--force` the networks are measured all the same, and every output says that the machine was
-busy.
+With `--force` the networks are measured even then, and every output says that the machine was busy.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def compare(
     Parameters
     ----------
     budget_s: seconds to measure.
-    forced: whether the machine is busy and is measured all the same.
+    forced: whether a busy machine is measured.
     schedulers: our schedulers that take part.
     """
     model = models.build(network)

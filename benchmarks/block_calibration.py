@@ -99,8 +99,8 @@ def simulated_ms(network: PaperGraph, found: Parameters, form: str) -> float:
     latency = paper_latency(network, device(found), found.tile, found.depthwise)
     options = SEARCH if form in ("ios-parallel", "ios-both") else {}
     made = schedule(network.graph, form, latency, **options)
-    # A makespan is a sum of stage latencies. So the times of `ios-merge` and `sequential` do not
-    # include the gain from launching an operator while the operator before it still runs.
+    # A makespan is a sum of stage latencies. So in the times of `ios-merge` and `sequential`, an
+    # operator is not launched while the operator before it still runs, as it would be on a GPU.
     us = made.makespan if made.makespan is not None else made.simulate(network.graph, latency)
     return us / 1e3
 

@@ -69,14 +69,14 @@ class Orders:
     ----------
     made_by: `TVM`, or `assumed` for kernels of `paper_kernels`.
     launch_us: microseconds from one launch to the next.
-    least_us: lower bound of any schedule: the largest of the times of the longest path, of all
-        launches, of all arithmetic and of all memory traffic.
+    least_us: lower bound of the time of any schedule. It is the largest of four times: of the
+        longest path, of all launches, of all arithmetic, and of all memory traffic.
     sequential_us: one stream, in order of the ids.
     nimble_us: Nimble's streams, launched by the ids.
     ids_us, paper_us: Opara's streams, launched in the order of the ids, and in the launch order of
         the paper on Opara.
-    best_us, median_us, worst_us: Opara's streams, launched in random orders: the best, the median
-        and the worst.
+    best_us, median_us, worst_us: the best, the median and the worst time of Opara's streams,
+        launched in random orders.
     orders: number of random orders.
     queued: for the paper's order, the share of operators that were ready to start and had to wait
         for free multiprocessors.
@@ -211,7 +211,8 @@ def least_us(graph: OpGraph, kernels: Sequence[Sequence[BlockKernel]], gpu: Bloc
 def queued_share(
     graph: OpGraph, run: BlockRun, kernels: Sequence[Sequence[BlockKernel]], gpu: BlockGpu
 ) -> float:
-    """The share of operators that start later than their inputs, stream and launch allow."""
+    """The share of operators that could have started earlier, by their inputs, stream and
+    launch."""
     end_us: dict[int, float] = {}
     stream_end_us: dict[int, float] = {}
     queued, launched = 0, 0

@@ -89,7 +89,8 @@ def _use(name: str, form: str) -> str:
 
 
 def _claims(ms: dict[tuple[str, str], float]) -> str:
-    """Which statements of the IOS paper's section 6.1 hold in the simulation."""
+    """A paragraph that says which statements of the IOS paper's section 6.1 hold in the
+    simulation."""
     networks = list(dict.fromkeys(name for name, _ in ms))
     best = [n for n in networks if ms[n, "ios-both"] <= min(ms[k] for k in ms if k[0] == n)]
     slower = [n for n in networks if ms[n, "greedy"] > ms[n, "sequential"]]

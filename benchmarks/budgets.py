@@ -1,4 +1,4 @@
-"""Measures how much slower artifacts are that were compiled within a `time_budget`.
+"""Measures by how much a `time_budget` for compiling makes artifacts slower.
 
 Each built-in network is compiled twice without a budget, and once with each budget. Each
 compilation has its own process and its own empty cache folder, which also holds the latency
@@ -6,7 +6,7 @@ database. Then the artifacts of a network run in turns in one process, in random
 artifacts without a budget show by how much the times of equal compilations differ.
 
 Run it as ``python -m benchmarks.budgets FOLDER [NETWORK ...]``. The artifacts are kept in the
-folder, and those that are there already are not compiled again.
+folder. An artifact that is already there is not compiled again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def compile_all(network: str, folder: Path) -> None:
 
 
 def ratios(network: str, folder: Path) -> list[float]:
-    """The time of each artifact of a network, over the time of the artifact without a budget."""
+    """The time of each artifact of a network divided by the time of the artifact without a
+    budget."""
     feed = random_feed(models.build(network))
     runs: dict[str, Callable[[], object]] = {}
     for budget in BUDGETS:

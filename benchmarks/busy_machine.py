@@ -136,8 +136,8 @@ def openvino_runner(model: Path, feed: dict[str, np.ndarray], precision: str | N
 def serve(folder: Path, name: str, contestant: str) -> None:
     """Answer requests from standard input until it ends: the main loop of a contestant's process.
 
-    A request is a JSON list of two numbers: how many runs, and the seconds of rest before each. The
-    answer is a JSON list of the seconds that each run took.
+    A request is a JSON list of two numbers: the number of runs, and the seconds of rest before each
+    run. The answer is a JSON list of the seconds that each run took.
     """
     model = folder / f"{name}.onnx"
     feed = feed_of(model)

@@ -2,8 +2,8 @@
 
 The program is a chain of operators that do next to nothing. It runs in these ways:
 - uncaptured on one stream;
-- uncaptured on two streams, with every other operator on the second stream, so that each operator
-  waits for the one before it on the other stream;
+- uncaptured on two streams. Every second operator is on the second stream, so that each operator
+  waits for the operator before it on the other stream;
 - as one CUDA graph;
 - in Relax's VM, in both its modes, `compiled` and `bytecode`.
 

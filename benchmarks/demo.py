@@ -180,7 +180,8 @@ def measure(modules: dict[str, tvm_interop.GraphModule], rows: list[Row]) -> flo
 
     Returns
     -------
-    The noise: the median time of a second copy of sequential execution over that of the first.
+    The noise: the median time of a second copy of sequential execution, divided by the median time
+        of the first copy.
     """
     trial = tvm_interop.measure_interleaved(modules, repeats=1, warmup=1)
     round_s = sum(times[0] for times in trial.values()) / 1e6

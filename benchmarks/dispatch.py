@@ -2,8 +2,8 @@
 
 The program is a chain of operators that do next to nothing. It runs in these ways:
 - on one stream;
-- on two streams, with every other operator on the second stream, so that each operator waits for
-  the one before it on the other stream;
+- on two streams. Every second operator is on the second stream, so that each operator waits for the
+  operator before it on the other stream;
 - in Relax's VM, in both its modes, `compiled` and `bytecode`.
 
 Contestants take turns. `ours, one stream` takes part twice, which shows the noise.

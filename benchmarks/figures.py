@@ -315,7 +315,7 @@ _BEFORE = f"{BEFORE}scheduled"
 
 
 def _busy_table(report: dict[str, Any], baseline: str) -> str:
-    """The table of our median times over the baseline's, with geometric means.
+    """The table of our median times divided by the baseline's, with geometric means.
 
     The table has a row for each network. It has a column for each pair of a load (the number of
     other programs) and a rhythm ("rested" or "back to back").

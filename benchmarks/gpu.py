@@ -9,22 +9,22 @@ internet connection, no compiler and no Relax. The parts are:
   operators one by one), captured (as one CUDA graph) and linked (as one CUDA graph that consists of
   a graph for each operator).
 - `time`: each operator, and each stage that a scheduler asks for, is measured on this GPU, and
-  every scheduler makes its schedule. Opara gets the resources that each kernel needs, as its
-  machine code says, and opens as many streams as it likes. In one more schedule, Opara's streams
-  are combined. If cuDNN or cuBLASLt loads, two more programs run. The first has a library's kernel
-  for each operator that a library can run. The second has the fastest kernel of each operator, a
-  library's or TVM's. All executions are checked like in `check`. Then they are timed in interleaved
-  rounds. Schedules run captured. Schedules of TVM's kernels also run with stream priorities.
-  Sequential execution runs uncaptured, linked, and twice captured, which shows the noise. PyTorch
-  runs eager and in a CUDA graph.
+  every scheduler makes its schedule. Opara gets the resources that each kernel needs by its machine
+  code, and may open any number of streams. In one more schedule, Opara's streams are combined. If
+  cuDNN or cuBLASLt loads, two more programs run. The first has a library's kernel for each operator
+  that a library can run. The second has the fastest kernel of each operator, a library's or TVM's.
+  All executions are checked like in `check`. Then they are timed in interleaved rounds. Schedules
+  run captured. Schedules of TVM's kernels also run with stream priorities. Sequential execution
+  runs uncaptured, linked, and twice captured, which shows the noise. PyTorch runs eager and in a
+  CUDA graph.
 - `flight`: one, two, four and eight instances run at once, and their runs in a second are counted.
 - `compile`: `torch.compile` runs against sequential execution.
 
 TensorRT does not take part, because its builder is too large for the bundle.
 
 Each line is printed as soon as its figures are known, and the report is written after each stage of
-the work. The report names what was left out for lack of time, and which contestants could not take
-part.
+the work. The report names the work that was left out because time was short, and the contestants
+that could not take part.
 """
 
 from __future__ import annotations
@@ -120,8 +120,7 @@ class Bench:
         Parameters
         ----------
         folder: the network's folder in the bundle.
-        deadline: time of `time.monotonic()`, in seconds, after which no further schedule is
-            started.
+        deadline: no further schedule is started after this time of `time.monotonic()`, in seconds.
         report: where results go; None makes a new one.
         ios_seconds: seconds that `ios` may spend on measurements of stages.
         write: called with the report after each stage of the work.
@@ -238,8 +237,8 @@ class Bench:
     def _options(self, name: str, program: Program, streams: int) -> dict[str, Any]:
         """The scheduler of a contestant and its options.
 
-        The scheduler `opara` gets the resources that the kernels need. It may open as many streams
-        as it likes, unless its streams are to be combined.
+        The scheduler `opara` gets the resources that the kernels need. It may open any number of
+        streams, unless its streams are to be combined.
         """
         options = {"name": name, "streams": streams, **SCHEDULERS[name]}
         if name in ("opara", FOLDED):
@@ -455,7 +454,7 @@ class Bench:
 
 
 def _way(name: str, dispatch: str) -> str:
-    """The name of a schedule, with the way in which it is launched unless that is `captured`."""
+    """The name of a schedule and how it is launched. `captured` is not added to the name."""
     suffix = {"streams": ", uncaptured", "captured": "", "linked": ", linked"}
     return name + suffix[dispatch]
 

@@ -4,8 +4,8 @@ The file, the bundle, also holds everything that the programs need: kernels, pla
 outputs of onnxruntime, TVM's runtime without its compiler, this package, and the Python packages
 that both import. It has the ONNX models too, for PyTorch if PyTorch is installed on the GPU's
 machine. That machine needs no internet connection and no TVM: unpack the bundle and run `sh run.sh`
-(`gpu_visit.py` says how). The bundle does not hold cuDNN and cuBLASLt, which PyTorch brings along,
-nor TensorRT. Each of these libraries is larger than the bundle may be.
+(`gpu_visit.py` says how). The bundle holds neither cuDNN and cuBLASLt, which come with PyTorch, nor
+TensorRT. Each of these libraries is larger than the bundle may be.
 
     python -m benchmarks.gpu_bundle dist/gpu-bundle.tar.xz [--python 3.12] [--networks ...]
 """

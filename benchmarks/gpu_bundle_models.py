@@ -149,7 +149,7 @@ def _samples(
 
 
 def add_cpu_network(folder: Path, name: str) -> None:
-    """Compile a network for many cores of a common CPU, with TVM's kernels alone.
+    """Compile a network for many cores of a common CPU, with TVM's kernels only.
 
     The model and the expected outputs are those that `add_network` writes for the same name.
     """

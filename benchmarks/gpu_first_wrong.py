@@ -108,8 +108,9 @@ def first_wrong(
     Returns
     -------
     A sentence with the operator's name, number, kernel, error and inputs. If all operators are
-    right, the sentence says so. In this case, wrong outputs have one of two reasons: the fault
-    appears only if tensors share memory, or the stored values do not show it.
+    right, the sentence says so. If the outputs are wrong although all operators are right, there
+    are two possible reasons. The fault appears only if tensors share memory, or the stored values
+    do not show it.
     """
     instance = TensorsApart(plan, kernels, weights, dispatch="streams")
     for v, array in zip(plan.inputs, inputs, strict=True):

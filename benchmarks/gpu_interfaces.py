@@ -155,7 +155,7 @@ def _same(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
 
 
 def look(ways: Ways, facts: Facts) -> int:
-    """Compare all ways to run the network, write what was found, and return the exit code."""
+    """Compare all ways to run the network, write the findings, and return the exit code."""
     wrong, missing = [], []
     expected = [ways.by_host_arrays(which) for which in (0, 1)]
     for got, reference in zip(expected, ways.reference, strict=True):

@@ -120,7 +120,7 @@ cudaGraphExec_t Captured(cudaStream_t stream, const std::function<void()>& issue
 }
 
 // Puts the work `each` on every one of `streams`. All other streams wait for the first stream
-// before their work, and the first stream waits for them after it.
+// before this work, and the first stream waits for them after the work.
 void ForkAndJoin(const std::vector<cudaStream_t>& streams,
                  const std::function<void(cudaStream_t)>& each) {
   static const cudaEvent_t fork = NewEvent(cudaEventDisableTiming);
@@ -167,8 +167,8 @@ void Device() {
       connections == nullptr ? "null" : connections);
 }
 
-// The time between two events, in three cases: with nothing, with an empty kernel, and with a graph
-// of one empty kernel between the events.
+// The time between two events. Between the events is nothing, an empty kernel, or a graph of one
+// empty kernel.
 void Events(cudaStream_t stream) {
   const auto nothing = [] {};
   const auto kernel = [&] { Nothing<<<1, 1, 0, stream>>>(); };

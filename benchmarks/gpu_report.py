@@ -31,7 +31,8 @@ class Report:
         fastest.
     bits: "same" or "DIFFERENT" for each execution of ours, by name: its output bits compared with
         those of sequential execution with the same kernels.
-    no_graph: why an execution has no CUDA graph although it should, by name of the execution.
+    no_graph: if an execution should have a CUDA graph and has none, the reason, by name of the
+        execution.
     implementations: for each execution with kernels of libraries, by name, and each operator that a
         library computes, the algorithm that runs, and the algorithms that were refused.
     stages_measured: number of stages that were measured for the schedulers.
@@ -44,9 +45,9 @@ class Report:
     runs_per_s: runs in a second of 1, 2 and more instances at once, by name of the execution.
     compiled_us: median microseconds of `torch.compile` and of sequential execution.
     peer_errors: largest error in the outputs of each other engine, as a share of the allowed error.
-    early_us: by name of the execution, the most microseconds that an operator seemed to start
-        before the end of an operator that it waits for. A small value may come from the GPU's
-        clock, whose ticks are coarse.
+    early_us: by name of the execution, the largest time in microseconds by which an operator seemed
+        to start too early: before the end of an operator that it waits for. A small value may come
+        from the coarse ticks of the GPU's clock.
     not_run: the engines that were not timed, each with the reason.
     """
 

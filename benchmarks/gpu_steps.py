@@ -184,7 +184,7 @@ def sanitizer(bundle: Path, facts: Facts, network: str | None = None) -> int:
 
 
 def ncu(bundle: Path, facts: Facts, network: str | None = None) -> int:
-    """Let ncu look at the kernels that take the most time in a network."""
+    """Run ncu on the kernels that take the most time in a network."""
     program = cuda_tool("ncu")
     if program is None:
         return facts.exit_code(missing=["ncu is not installed"])

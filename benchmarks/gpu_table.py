@@ -3,8 +3,8 @@
     python -m benchmarks.gpu_table VISIT.json ... --commit 1234567 --out FILE [--note TEXT]
 
 Each `VISIT.json` is a file that `gpu_visit.py` wrote. If several files have findings of the same
-step, those of the last file count. `--commit` is the commit from which the bundle was made. The
-text of `--note` stands below the tables.
+step, the findings of the last file count. `--commit` is the commit from which the bundle was made.
+The text of `--note` stands below the tables.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def section(report: Mapping[str, Any]) -> list[str]:
         "It is given as a share of sequential execution with the same kernels, and as a share of "
         "the time of PyTorch in a CUDA graph. All times are in microseconds.",
         _absolute(networks),
-        "Each entry is the time of a scheduler over that of sequential execution with the same "
-        "kernels. "
+        "Each entry is the time of a scheduler divided by the time of sequential execution with "
+        "the same kernels. "
         "*Folded* is Opara with its streams combined into at most eight.",
         _shares(networks),
         " ".join(filter(None, (_checks(report), report["note"]))),
@@ -113,7 +113,7 @@ def section(report: Mapping[str, Any]) -> list[str]:
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """A Markdown paragraph: the fastest scheduler's time over sequential and PyTorch's time."""
+    """A Markdown paragraph: the time of the fastest scheduler, as a share of two other times."""
     networks = {name: each["median_us"] for name, each in report["networks"].items()}
     gpu = report["machine"]["gpu"].split(",")[0]
     of_sequential = {n: _share(_best(us), us.get(FASTEST)) for n, us in networks.items()}

@@ -8,11 +8,11 @@ The bundle that `make gpu-bundle` makes contains this program; `sh run.sh` runs 
 Each step is a process of its own with a limit of seconds. So all other steps run even if a step
 hangs, or makes the GPU unusable for its process. After each step, `visit.json` has all findings so
 far, and `visit.log` has all output. A visit that was stopped goes on when it is started again:
-steps that ended are not run again, and the step that was stopped in its middle is named and left
-out. `--only` runs such a step again.
+Steps that ended are not run again. The step that was stopped before its end is named and left out;
+`--only` runs it again.
 
-A step that lacks something (a compiler, PyTorch, a library) says so, and the visit goes on. The
-exit code is 0 if every step ran that could be run.
+If a step lacks something (a compiler, PyTorch, a library), its output says so, and the visit goes
+on. The exit code is 0 if all other steps ran.
 
 This program needs only Python.
 """
@@ -65,9 +65,9 @@ class Step:
     limit_s: seconds after which the step is killed.
     command: the arguments of Python. `{out}` stands for the file that the step writes, `{bundle}`
         for the bundle's folder, and `{seconds}` for the seconds that the step should take.
-    environment: variables that are set for this step alone.
-    after_failure_of: steps, by name. If any are named, this step is needed only if one of them has
-        failed.
+    environment: variables that are set for this step only.
+    after_failure_of: names of steps. If the list is not empty, this step is needed only if one of
+        these steps has failed.
     """
 
     name: str
@@ -262,7 +262,7 @@ class Visit:
 
 
 def _die_with_parent() -> None:
-    """Let Linux kill this process when the visit is killed, so that the GPU becomes free."""
+    """Ask Linux to kill this process when the visit is killed. The GPU then becomes free."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 

@@ -1,10 +1,10 @@
 """Times contestants against each other in interleaved rounds.
 
 Every round runs each contestant once, in a new random order. So changes of the machine (clock rate,
-caches, the load of other programs) affect all contestants alike. The baseline takes part twice. The
-difference between its two times is the noise, and a difference between contestants counts only if
-it is larger. There is a rest before each contestant, because the threads of a library keep spinning
-for a while after a call and would slow the next contestant.
+caches, the load of other programs) affect all contestants alike. The baseline runs twice in each
+round. The difference between its two times is the noise. A difference between contestants counts
+only if it is larger than the noise. There is a rest before each contestant, because the threads of
+a library keep spinning for a while after a call and would slow the next contestant.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Summary:
         """Whether the contestant differs from the baseline, beyond chance and beyond the noise.
 
         Two conditions must hold. The interval of the contestant's ratio to the baseline must not
-        contain 1. This ratio must also be further from 1 than three numbers: the baseline's ratio
-        to itself, and both ends of the interval of the baseline's ratio.
+        contain 1. This ratio must also be further from 1 than the baseline's ratio to itself, and
+        than both ends of the interval of the baseline's ratio.
 
         Parameters
         ----------

@@ -4,8 +4,8 @@
 
 The results must meet these aims:
 - Under the evaluator `clock`, HIOS-MR is within 10% of the paper. HIOS-LP is no worse than in the
-  paper and at most 25% better. It may be better because the authors' program rounds numbers in its
-  search for the longest path, and ours does not.
+  paper and at most 25% better. It may be better, because the authors' program rounds numbers in its
+  search for the longest path. Our program does not round them.
 - If a curve in a figure of the paper falls from left to right, our curve falls too.
 - Under the evaluator `exact`, every result is within 3% of the result of a prototype, which was
   written earlier and independently. No paper has results for this evaluator.
@@ -81,7 +81,10 @@ class Check:
 
 
 def checks(found: Mapping[str, Any]) -> list[Check]:
-    """The checks of all figures of the paper in `found`, which lacks those not simulated."""
+    """The checks of the paper's figures that are in `found`.
+
+    Figures that were not simulated are missing.
+    """
     made: list[Check] = []
     if "figure 7" in found:
         made += _gpus(_Curves(found, 7))
@@ -133,7 +136,8 @@ class _Curves:
         return float(deviation / math.sqrt(self._instances) / mean)
 
     def speedups(self, row: str, over: str) -> list[float]:
-        """Latency of the curve `over` divided by that of the curve `row`, at each point."""
+        """The latency of the curve `over` divided by the latency of the curve `row`, at each
+        point."""
         return [theirs / ours for theirs, ours in zip(self.ms(over), self.ms(row), strict=True)]
 
 
@@ -186,8 +190,8 @@ def _layers(curves: _Curves) -> Iterator[Check]:
     ):  # fmt: skip
         yield Check(f"{curves.name}: {_short(row)}, least ms", ms, min(curves.ms(row)), within)
         yield Check(f"{curves.name}: {_short(row)}, most ms", ms, max(curves.ms(row)), within)
-    # `_LP_WITHIN` limits speedups, but the paper gives these two figures as milliseconds. So take
-    # the reciprocals: a speedup that is 25% higher is a latency that is 20% lower.
+    # `_LP_WITHIN` limits speedups, but the paper gives these two figures in milliseconds. So take
+    # the reciprocals of the limits: a speedup that is 25% higher means a latency that is 20% lower.
     better = (1 / _LP_WITHIN[1], 1 / _LP_WITHIN[0])
     first, last = curves.ms(_LP)[0], curves.ms(_LP)[-1]
     yield Check(f"{curves.name}: LP, ms at 6 layers", 174, first, better)

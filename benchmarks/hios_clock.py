@@ -1,11 +1,11 @@
-"""The latency model behind HIOS's published curves. It is used for those curves only.
+"""The latency model behind HIOS's published curves. It is used only for these curves.
 
 The authors' program keeps one clock for each GPU. It visits the operators in the order of their
-ids. For each source of an operator (an operator whose output it reads), the operator waits until
-the time that the clock of the source's GPU shows, and not for the end of the source. So work that
-this GPU was given after the source seems to delay the operator. In the constraint that the paper
-states (section III-B), the operator waits for the end of the source. `Schedule.simulate` implements
-this constraint.
+ids. The sources of an operator are the operators whose outputs it reads. For each source, the
+operator should wait for the end of the source. Instead, the program makes it wait until the present
+time of the clock of the source's GPU. So work that this GPU got after the source seems to delay the
+operator. In the constraint that the paper states (section III-B), the operator waits for the end of
+the source. `Schedule.simulate` implements this constraint.
 """
 
 from __future__ import annotations

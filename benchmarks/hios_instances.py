@@ -33,9 +33,9 @@ class Instance:
 class HalfShared(LatencyModel):
     """The latency model of the authors' program, for groups that run side by side on a GPU.
 
-    The latency of a stage is the mean of two times. The first is the time of its groups in turn.
-    The second is the shortest time that the groups could take side by side. For a stage of two or
-    more groups
+    The latency of a stage is the mean of two times. The first is the time of its groups one after
+    the other. The second is the shortest time that the groups could take side by side. For a stage
+    of two or more groups
 
         t(S) = 0.5 sum t + 0.5 max(sum t u, max t).
 
@@ -85,7 +85,7 @@ class HalfShared(LatencyModel):
         return np.where(num_groups > 1, shared, total_us)
 
     def of(self, ids: range) -> HalfShared:
-        """The latency model of the operators `ids` alone, renumbered from 0, without transfers."""
+        """A latency model of only the operators `ids`, renumbered from 0, without transfers."""
         ops = slice(ids.start, ids.stop)
         return HalfShared(self.op_us[ops].tolist(), self._utilisation[ops].tolist(), (), 0.0)
 

@@ -3,9 +3,9 @@
     python -m benchmarks.kernel_winners FOLDER NAME ... [--json FILE]
 
 The folder holds `NAME.onnx`. Both kernels run on row-major tensors, on one thread. The table shows
-for how many convolutions TVM's kernel is faster, and by how many microseconds in all. A compilation
-does not try TVM's kernel for the convolutions in the line "not tried" (`tvm_may_win_on_cpu`), so
-TVM's kernel should win there almost never.
+for how many convolutions TVM's kernel is faster, and by how many microseconds in all. For the
+convolutions in the line "not tried", a compilation does not try TVM's kernel
+(`tvm_may_win_on_cpu`). So in this line TVM's kernel should almost never win.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Row:
 
     Attributes
     ----------
-    group: what the convolutions have in common.
+    group: the property that the convolutions have in common.
     convolutions: the number of convolutions.
     won: the number of convolutions for which TVM's kernel is faster.
     library_us: time of all library kernels, in microseconds.

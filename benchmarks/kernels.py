@@ -51,7 +51,7 @@ class Row:
         cores.
     noise: ratio of the times of two measurements of our sequential execution.
     operators: number of operators; each part of a divided operator counts as one.
-    reorders, concats: number of tensors that a run brings into another memory layout, and number of
+    reorders, concats: number of tensors that a run converts to another memory layout, and number of
         concatenations that copy their inputs.
     peak_bytes: growth of the process's peak memory while it loads and runs the model, by runtime.
     """
@@ -145,8 +145,8 @@ def compare(network: str, flops_a_us: float, budget_s: float) -> Row:
     medians = {name: summary.median_us for name, summary in found.items()}
     ours = [name for name in runners if name.startswith("ours")]
     best = min(ours, key=medians.__getitem__)
-    # Measure our fastest contestant again: in the rounds in which it was the fastest, its time may
-    # have been low by chance.
+    # Measure our fastest contestant again. In the earlier rounds, its time may have been low by
+    # chance.
     others = [name for name in (ONNXRUNTIME, PYTORCH) if name in runners]
     finalists = {name: runners[name] for name in (*others, best)}
     times = harness.measure(finalists, ONNXRUNTIME, rounds)

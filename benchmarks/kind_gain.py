@@ -1,4 +1,4 @@
-"""Measures how much faster a model is because libraries can run one more kind of operator.
+"""Measures how much time a model saves if libraries can run one more kind of operator.
 
     python -m benchmarks.kind_gain model.onnx relax.image.resize2d
 
@@ -57,7 +57,7 @@ class Gain:
 
 
 def gain(model: Any, operator: str, cores: int = 1, rounds: int = ROUNDS) -> Gain:
-    """Measure the gain of letting libraries run the groups that begin with the Relax operator.
+    """Measure the gain if libraries run the groups that begin with the Relax operator.
 
     Parameters
     ----------

@@ -42,7 +42,10 @@ TARGETS = {
     "sse4.2": Target("llvm -mcpu=nehalem", 2),
     "one core": Target("llvm -mcpu=core-avx2", 1),
 }
-"""The CPU targets by name. Latencies of the first one serve to predict those of the others."""
+"""The CPU targets by name.
+
+Latencies of the first target serve to predict the latencies of the other targets.
+"""
 STAGED = {"squeezenet": 64, "googlenet": 64}
 """The networks whose stages are all measured, and the height and width of their images."""
 ALONE = {**STAGED, "inception_v3": 96, "resnet50": 64}
@@ -51,7 +54,7 @@ LIMITS = {"max_group_ops": 3, "max_groups": 4}
 
 
 def compilation(network: str, target: str, database: Path | str) -> Compilation:
-    """A small network, compiled for a target with TVM's kernels alone, on two streams."""
+    """A small network, compiled for a target with only TVM's kernels, on two streams."""
     return Compilation(
         models.build(network, image_size=ALONE[network]),
         CompileOptions(

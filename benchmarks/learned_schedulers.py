@@ -185,7 +185,7 @@ def _several(device: SimulatedDevice) -> int:
 
 
 def by_target(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """How well the latencies of the first target predict those of each other target."""
+    """The errors of predictions for each other target from the latencies of the first target."""
     first, *others = (_samples(folder, target) for target in TARGETS)
     rows: dict[str, list[dict[str, Any]]] = {"operators": [], "stages": []}
     for name, other in zip(list(TARGETS)[1:], others, strict=True):

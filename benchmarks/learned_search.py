@@ -1,4 +1,4 @@
-"""Measures how many stage measurements the learned search saves, and how fast its schedule is.
+"""Counts the stage measurements that the learned search saves, and measures its schedule.
 
     python -m benchmarks.learned_search [NETWORK ...] [--exhaustive | --only-learned]
                                         [--budget SECONDS] [--json] [--databases FOLDER]
@@ -13,14 +13,15 @@ that has learned from all other networks predicts the stages of each network.
 
 `--databases` keeps the measurements in a folder. A later run with the same folder reuses the
 results of the measured search, which may have taken an hour, and repeats the learned search. At the
-end, the latencies of each network in the folder are predicted from those of the others.
+end, the latencies of each network in the folder are predicted from the latencies of the other
+networks.
 
 `--only-learned` leaves out the measured search. Schedules are then compared with sequential
 execution. `--beside` names a folder of schedules that some other program, such as an older release,
 has found on the same kernels. These schedules run in the same rounds. Their files have the name
 `NETWORK.NAME.json` and the format of `write_schedule`.
 
-On a busy machine nothing is measured. With `--force` the searches run all the same, and the output
+On a busy machine nothing is measured. With `--force` the searches run even then, and the output
 says that the machine was busy.
 """
 
@@ -181,9 +182,9 @@ def parse_arguments() -> argparse.Namespace:
 
 @contextmanager
 def kept_or_temporary(folder: Path | None) -> Iterator[Path]:
-    """The folder, which is made if it is missing. None gives a temporary folder.
+    """The folder, which is made if it is missing.
 
-    If the folder is a temporary one, it is deleted when the context ends.
+    For None, a temporary folder, which is deleted when the context ends.
     """
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
@@ -342,7 +343,8 @@ def search_measured(
 
 
 def held_out(network: str, stores: dict[str, LatencyStore]) -> PredictionError:
-    """The error of a model that predicts the stages of `network` from the other networks alone.
+    """The error of a model that predicts the stages of `network`, and has learned only from other
+    networks.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class MachineState:
         less than `cores` if cores share resources, as hyperthreads do, or if other virtual machines
         use the same cores.
     packages: versions of the installed packages that affect a measurement, by name.
-    environment: environment variables that control threads, as far as they are set.
+    environment: the environment variables that are set and control threads.
     commit: the commit that was checked out, with `-dirty` if files differed from it.
     command: the command line of the measurement.
     date: start of the measurement, in UTC and in ISO 8601 format.
@@ -64,7 +64,7 @@ class MachineState:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether other programs take so little processor time that a measurement is valid."""
+        """Whether a measurement is valid, because other programs take little processor time."""
         return self.busy <= QUIET
 
     def as_dict(self) -> dict[str, object]:
@@ -128,7 +128,7 @@ def observe_quiet(force: bool) -> MachineState | None:
 
 
 def _cores_at_once(seconds: float = 0.3) -> float:
-    """The work of all cores at once, as a multiple of the work of the first core alone."""
+    """The work of all cores at once, divided by the work of the first core alone."""
     cpus = sorted(os.sched_getaffinity(0))
     alone = _hashes_on(cpus[:1], seconds)
     return _hashes_on(cpus, seconds) / alone

@@ -77,8 +77,8 @@ class Input:
     Attributes
     ----------
     shape: its shape. A string is the name of an open dimension.
-    below: random integers are drawn from `lowest` up to, but without, this number. None: the input
-        has normally distributed floats instead.
+    below: random integers are at least `lowest` and less than this number. None for an input of
+        normally distributed floats.
     lowest: the smallest integer that is drawn.
     """
 
@@ -104,7 +104,7 @@ class OpenNetwork:
     make: makes the network.
     inputs: its inputs, by name.
     ranges: the smallest and the largest size of each open dimension.
-    multiples: for an open dimension whose sizes must be multiples of a number, such as 32, that
+    multiples: if the sizes of an open dimension must be multiples of a number, such as 32, that
         number.
     """
 

@@ -46,8 +46,8 @@ class OperatorGroups:
 
     An elementwise operator joins the group of its producer. If it has several producers, as the sum
     at the end of a residual block has, it joins the latest group. A runtime may fuse operators of
-    two groups into one, or may fuse a sum into another producer than the latest. In both cases, the
-    time of the fused operator appears in the row of only one group.
+    two groups, or may fuse a sum with another producer than the latest. In both cases, the time of
+    the fused operator appears in the row of only one group.
 
     Attributes
     ----------

@@ -5,9 +5,9 @@ ours with the schedule of `--scheduler`. Rows are medians over the runs, by kind
 group of operators (see `OperatorGroups`).
 
 The rows tell how long each runtime worked on an operator. If several of our operators run at once,
-each counts for an equal share of that time: for two operators, half of it. So our rows and "between
-operators" add up to the time of the run. The rows of onnxruntime do too, because it runs one
-operator at a time on all its threads.
+the time is divided equally among them. So our rows and "between operators" add up to the time of
+the run. The rows of onnxruntime add up to it too, because onnxruntime runs one operator at a time
+on all its threads.
 
 Some differences mean little:
 - The profilers take time themselves, and onnxruntime's counts whole microseconds. So rows of a few

@@ -12,7 +12,7 @@ def add_rounds(parser: argparse.ArgumentParser, default: int) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser, what: str = "what was found") -> None:
-    """Add `--json`, which names the file to which `what` is written."""
+    """Add the option `--json FILE`. Its help text says that `what` is written to this file."""
     parser.add_argument("--json", type=Path, metavar="FILE", help=f"write {what} to this file")
 
 

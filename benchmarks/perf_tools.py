@@ -1,13 +1,13 @@
-"""Compares `tvm-interop perf` with the tools that other engines come with.
+"""Compares `tvm-interop perf` with the benchmark tools of other engines.
 
     python -m benchmarks.perf_tools FOLDER NAME ...
 
 The folder holds `NAME.onnx`, and `NAME.npz` with its inputs in the order of the graph. In each
 round, `perf` measures onnxruntime and OpenVINO; then a bare loop calls onnxruntime's `session.run`,
 and OpenVINO's `benchmark_app` measures the same model. Each tool runs in a process of its own. A
-ratio is `perf`'s median latency of an engine over that of the bare loop or of `benchmark_app`. It
-is near 1 if `perf` adds no time of its own. The noise is a tool's largest median over its smallest,
-of all rounds.
+ratio is the median latency that `perf` measures, divided by the median latency that the bare loop
+or `benchmark_app` measures. It is near 1 if `perf` adds no time of its own. The noise of a tool is
+its largest median of all rounds, divided by its smallest.
 """
 
 from __future__ import annotations

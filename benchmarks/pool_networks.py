@@ -1,4 +1,4 @@
-"""Networks for `benchmarks.zoo_pool` that no installed library of models has.
+"""Networks for `benchmarks.zoo_pool` that are in no installed library of models.
 
 They are for super-resolution, recommendation and tables. Each class names the paper that its
 network comes from. If a class is smaller than in the paper, its docstring says so.
@@ -236,7 +236,8 @@ class XDeepFm(nn.Module):
 
 
 class Din(nn.Module):
-    """DIN (Zhou et al., KDD 2018): attention of a candidate over what a user chose before."""
+    """DIN (Zhou et al., KDD 2018): attention of a candidate to the items that a user chose
+    before."""
 
     def __init__(self, width: int = 64, items: int = 2000) -> None:
         super().__init__()

@@ -9,7 +9,8 @@ a rest.
 For each network the script prints four results. The first is the largest error against onnxruntime,
 as a fraction of the largest number of an output. The second is the seconds to make the session. The
 third is the seconds of the first run at a size, which compiles if the session cannot pad the
-inputs. The last is the time of later runs over that of onnxruntime and of OpenVINO.
+inputs. The last is the time of later runs, divided by the time of onnxruntime and by the time of
+OpenVINO.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ def _block() -> str:
             f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks run "
             f"sequentially there, because the speed check found no faster schedule. {ships} run a "
             f"schedule, and {'all' if len(ratios) == ships else len(ratios)} of these were timed "
-            f"again for {shipped['rounds']} rounds. A ratio in brackets is the time of the "
-            "schedule over that of sequential execution. Faster, with a 95% interval of the ratio "
-            "below 1: "
+            f"again for {shipped['rounds']} rounds. A number in brackets is the time of the "
+            "schedule divided by the time of sequential execution. Faster, with a 95% interval of "
+            "the ratio below 1: "
             f"{', '.join(named) or 'none'}. Slower, with an interval above 1: "
             f"{', '.join(map(short, slower)) or 'none'}.",
             "**Beside other programs.** One or two other programs computed on the same "
@@ -88,7 +88,10 @@ _PEERS = {
 
 
 def _over(ran: list[dict[str, Any]], name: str, peer: str, of: str = "ratios") -> list[str]:
-    """A row of the table: our time over that of `peer`, from the column `of` of a result file."""
+    """A row of the table.
+
+    Our time is divided by the time of `peer`, from the column `of` of a result.
+    """
     ratios = [row[of][peer] for row in ran if peer in row[of]]
     return [name, *(f"{number:.2f}" for number in (geometric(ratios), min(ratios), max(ratios)))]
 

@@ -21,7 +21,7 @@ class Report:
     Attributes
     ----------
     baseline: name of the contestant whose median is the denominator of all ratios.
-    forced: whether the machine was not quiet and was measured all the same. Every output says so.
+    forced: whether the measurement was made on a busy machine. Every output says so.
     summaries: the times of each contestant, by name.
     settings: settings of each contestant, such as its number of threads, by name.
     differences: largest absolute difference between the outputs of each contestant and the outputs

@@ -80,12 +80,12 @@ The figures in this documentation come from the files of `benchmarks/results` th
 `python -m benchmarks.figures` writes this page. A test fails if the page differs from the files. It
 also fails if a file has changed and nobody has noted the command that made it.
 
-*Commit* is the commit that a file names, or else the commit at which the file was recorded. The
-ending `-dirty` means that the file was made by that commit with changes that were not committed
-yet. So that commit alone does not give exactly the code behind the figures. If *machine* says
-"simulated", the times come from data sheets and not from a clock. The column "{_AGE}" is
-added when the site is built, or by `python -m benchmarks.results_page`. The older a file is, the
-less it says of today's code."""
+*Commit* is the commit that a file names. If a file names none, it is the commit that was checked
+out when the file was recorded. The ending `-dirty` means that the file was made by that commit with
+changes that were not committed yet. So that commit alone does not give exactly the code behind the
+figures. If *machine* says "simulated", the times come from data sheets and not from a clock. The
+column "{_AGE}" is added when the site is built, or by `python -m benchmarks.results_page`. The
+older a file is, the less it says of today's code."""
 
 
 def page() -> str:

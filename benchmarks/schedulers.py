@@ -12,7 +12,7 @@ kernels of their own. These schedulers run against sequential execution and `ios
 may differ in the last bits.
 
 Each table is printed, and its files are written, as soon as it is complete. On a busy machine
-nothing is measured. With `--force` the schedulers run all the same, and every output says that the
+nothing is measured. With `--force` the schedulers run even then, and every output says that the
 machine was busy.
 """
 
@@ -51,8 +51,8 @@ class Verdict:
 
     Every second round is a choosing round. The times of all choosing rounds together decide which
     of the other schedulers is the best. All other rounds are judging rounds, which compare this
-    best scheduler with `auto`. The choosing rounds cannot judge it: it may have been chosen because
-    its times in these rounds were low by chance.
+    best scheduler with `auto`. The choosing rounds must not judge it, because it may have been
+    chosen for times that were low by chance.
 
     Attributes
     ----------

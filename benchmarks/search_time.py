@@ -80,9 +80,9 @@ PUBLISHED_S = {
 SOURCES = {
     "LIOS, Table V": "measured on two Intel Xeon Gold 6226R and an RTX 3080; LIOS is in Python; "
     "IOS is as published, and measures stages while it searches",
-    "Opara, Table I": "the times are of the stream allocation alone; the CPU is an Intel Xeon Gold "
-    "6240 (A100) or a Core i9-10920X (RTX 2080 SUPER), and the paper does not say which; it does "
-    "not say the size of BERT, and T5 may be the whole model",
+    "Opara, Table I": "the times are of the stream allocation alone. The CPU is an Intel Xeon Gold "
+    "6240 (A100) or a Core i9-10920X (RTX 2080 SUPER); the paper does not say which. The paper "
+    "does not say the size of BERT either, and T5 may be the whole model",
 }
 
 _LEAST_CALLS, _MOST_CALLS = 3, 15
@@ -196,8 +196,7 @@ def search_network(name: str) -> list[Row]:
 def search_ios_without_contention(name: str) -> Row:
     """Run IOS on a device where operators never slow each other down.
 
-    On a device where operators never slow each other down, IOS bounds the latencies of stages, and
-    so rules out most stages without asking for their latency.
+    On such a device, IOS rules out most stages by bounds, without asking for their latency.
     """
     subject = paper_network(name)
     table = LatencyTable(subject.latency.op_us)

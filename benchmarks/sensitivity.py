@@ -1,8 +1,8 @@
 """Tests whether the harness detects a small slowdown, and reports none between equal programs.
 
-A network runs against itself, and against two copies that wait busily after each run. One copy
-waits 0% of the median time, and the other waits 5% of it. The harness must find a difference for
-the second copy only.
+A network runs against itself, and against two copies that wait busily after each run. The first
+copy waits for 0% of the median time, and the second copy for 5% of it. The harness must find a
+difference for the second copy only.
 
     python -m benchmarks.sensitivity [--planted 5] [--rounds 101]
 """

@@ -110,10 +110,10 @@ def _identity(found: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def compare_on_others() -> list[dict[str, Any]]:
-    """Run all policies on devices that differ from what `auto` is told.
+    """Run all policies on other devices than `auto` assumes.
 
-    The devices differ from their data sheets, and their interference is 0 or 0.1. `auto` is told an
-    interference of 0.03.
+    The devices differ from their data sheets, and their interference is 0 or 0.1. `auto` assumes
+    the data sheets and an interference of 0.03.
     """
     verdicts = []
     for (device, changes), interference, load in itertools.product(

@@ -1,4 +1,5 @@
-"""Compares our server with that of an earlier release: throughput and processor time per request.
+"""Compares our server with the server of an earlier release: throughput and processor time per
+request.
 
     python -m benchmarks.serving_before --before PYTHON [--rounds 60] [--seconds 0.4] [--json FILE]
 

@@ -184,8 +184,8 @@ def run_cell(
         "arrivals": cell.arrivals,
         "seed": cell.seed,
         "policy": policy,
-        # Throughput counts from the start of the run. If it counted after the warm-up only, a
-        # policy that has a backlog by then could serve more requests than arrive.
+        # Throughput counts from the start of the run, and not from the end of the warm-up. A policy
+        # with a backlog at the end of the warm-up could then serve more requests than arrive.
         "throughput": run.throughput(),
         "mean_ms": run.latency(since_us).mean,
         "p50_ms": run.latency(since_us).p50,

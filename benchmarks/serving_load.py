@@ -11,10 +11,10 @@ has the same executor, protocol and number of threads, and serves requests first
 
 The capacity of a contestant is the throughput of a closed loop of clients. Then requests arrive as
 a Poisson process at 0.5, 0.8, 1.0 and 1.5 times this capacity, with the same rate for each model.
-The bound of a request is five times the latency that its model has if the same server gets only
-this request. A request counts as good if its answer comes within the bound. Each request has a
-timeout for the server. The timeout is a little less than the bound, because the network and the
-client need the rest.
+The bound of a request is five times the latency of its model on the same server without other
+requests. A request counts as good if its answer comes within the bound. Each request has a timeout
+for the server. The timeout is a little less than the bound, because the network and the client need
+the rest.
 
 All contestants together take about ten minutes. After that, `python -m benchmarks.figures` writes
 the table into `docs/benchmarks.md`.
@@ -71,9 +71,8 @@ _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
 
 class OrtModel(AnyModel):
-    """A served model whose instances are sessions of onnxruntime.
-
-    Instances of the base class `Model` run one of our plans instead of a session.
+    """A served model whose instances are sessions of onnxruntime. (In the base class `Model`, an
+    instance runs one of our plans.)
     """
 
     def __init__(self, name: str, path: Path, instances: int) -> None:

@@ -59,7 +59,7 @@ Simulated by `python -m benchmarks.serving --figures`, on the data sheet of an A
 says otherwise. The authors of the paper are Lin, Chen, Zhang and Liu (TPDS 36(2), 2025).
 
 The column before the last has our verdict on the claim. *Depends* means that the verdict depends on
-what the last column says. *Ours* marks a comparison that the paper does not make."""
+the condition in the last column. *Ours* marks a comparison that the paper does not make."""
 
 _LEARNED = """\
 ## The TOP paper's figures that need learning or search
@@ -94,17 +94,17 @@ def _auto(report: dict[str, Any]) -> list[str]:
     return [
         "## `auto` beside the other policies\n\nSimulated by `python -m benchmarks.serving` in "
         f"{summary['cells']} cells. The cells differ in device, interference, load, mix and "
-        "pattern of arrival. *Throughput* is the throughput of `auto` over that of the policy "
-        "in the row, as the geometric mean over the cells. *At most* is the largest of these "
-        "ratios. *99th percentile* is the 99th percentile of latency of `auto` over that of the "
-        "policy in the row, as the geometric mean.",
+        "pattern of arrival. In each cell, `auto` is compared with the policy in the row. "
+        "*Throughput* is the geometric mean of the ratios of their throughputs (`auto` over the "
+        "policy). *At most* is the largest of these ratios. *99th percentile* is the geometric "
+        "mean of the ratios of their 99th percentiles of latency.",
         table(["over", "throughput", "at most", "99th percentile"], rows),
         f"In {summary['cells'] - summary['cells below 0.99']} of the {summary['cells']} cells, "
         "the throughput of `auto` was at least 0.99 of the highest among the other policies. In "
         f"{summary['cells'] - summary['cells above 1.1']} cells, the 99th percentile of latency "
         "of `auto` was at most 1.1 times the lowest among policies that serve as much. The next "
-        "table has the cells in which one of the two does not hold, with the throughput and the "
-        "99th percentile of `auto` over those of the best policy.",
+        "table has the other cells, with the throughput and the 99th percentile of `auto` as "
+        "ratios to those of the best policy.",
         table(["cell", "throughput", "99th percentile"], worst),
         f"In {other['cells']} further cells, `auto` was told an interference of 0.03, but the "
         "interference was 0 or 0.1. The devices of these cells also differ from their data "

@@ -154,7 +154,7 @@ def predict(
 
     Parameters
     ----------
-    cores: how many times as much work all cores together do in a second as one core alone.
+    cores: the work of all cores together in a second, as a multiple of the work of one core alone.
     """
     device = ServingDevice(cores=cores, interference=interference)
     arrivals = Arrivals(np.zeros(len(requests)), np.array(requests, dtype=np.int64))

@@ -2,8 +2,9 @@
 
 The model is a chain of matrix products. Each product is divided into two parts, which run side by
 side. The model runs again and again. When a run takes far longer than the fastest run, the times of
-its operators show why: if both parts ran at the same time, each for twice its usual time, the two
-threads shared one core. The virtual machine itself does not report this as stolen time.
+its operators show the reason. If both parts ran at the same time, and each took twice its usual
+time, the two threads shared one core. The virtual machine itself does not report this as stolen
+time.
 
 Run it as ``python -m benchmarks.shared_cores --seconds 60``.
 """

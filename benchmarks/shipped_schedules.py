@@ -10,8 +10,8 @@ sequential contestants is the noise. All contestants run twice: rested, where ea
 half a second of rest, and then back to back.
 
 Each network takes three minutes, so a run may be stopped. The next run with the same `--json` keeps
-the networks that are in the file, and measures the others. If the new artifact of a network runs
-sequentially, the network is removed from the file.
+the networks that are in the file, and measures all other networks. If the new artifact of a network
+runs sequentially, the network is removed from the file.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m benchmarks.speed_check_rates [--trials 1000] [--out RESULTS.json]
 
 A schedule that is not faster than sequential execution should hardly ever be accepted. A schedule
-that is 5% faster should nearly always be accepted. The machines are simulated, because only a
-simulation tells which of two schedules is truly faster.
+that is 5% faster should nearly always be accepted. The machines are simulated, because only in a
+simulation is it known which of two schedules is faster.
 
 Runs follow each other in time, in the order of the rounds. Most kinds of noise belong to the
 machine and do not depend on the schedule. In the last kind, the speed of each contestant drifts

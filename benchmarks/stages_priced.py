@@ -7,8 +7,8 @@ bounds and once without. Both searches ask the same latency model and must find 
 The devices are simulated (see `paper_device`), so the counts are the same on every machine.
 
 The bounds rule out fewer stages if operators slow each other down a lot. In this case a stage may
-take far longer than its longest group. So its bound is low, and only its latency shows that it is
-not part of the best schedule.
+take far longer than its longest group. Its bound is then too low to rule it out, so its latency
+must be asked for.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ class Facts:
 
         Parameters
         ----------
-        missing: sentences that name what the step needs and this machine lacks.
-        wrong: the faults that the step found. If there are any, the exit code is theirs, even if
-            something is missing too.
+        missing: sentences about the things that the step needs and this machine lacks.
+        wrong: the faults that the step found. If there are any, the exit code is the code for
+            faults, even if something is missing too.
         """
         for reason in (*missing, *wrong):
             print(f"  {reason}", flush=True)

@@ -147,8 +147,8 @@ class World:
 def figures_of(run: ServingRun, mix: tuple[float, ...]) -> dict[str, Any]:
     """Results of a run: throughput, throughput of the mix, latency, variance and utilisation.
 
-    The throughput of the mix counts only requests that make up whole mixes. The variance is that of
-    the queue lengths.
+    The throughput of the mix counts only requests that make up whole mixes. The variance is the
+    variance of the queue lengths.
     """
     shares = np.array(mix) / sum(mix)
     return {

@@ -85,9 +85,9 @@ def beam_search(graph: OpGraph, latency: ContendedLatency, width: int = BEAM_WID
             break
         left = block.rows(masks) @ block.us
         spent = np.array([reached[mask] for mask in masks])
-        # All states have equally many stages, but the operators in these stages take different
-        # times. So rank by the time of the stages, relative to the total latency of the operators
-        # in them.
+        # All states have the same number of stages, but the operators in these stages take
+        # different times. So rank by the time of the stages, relative to the total latency of their
+        # operators.
         order = np.argsort(spent / np.maximum(block.total_us - left, 1e-12), kind="stable")
         beam = {masks[i]: reached[masks[i]] for i in order[:width]}
     return best
@@ -152,7 +152,8 @@ def _exact(graph: Graph) -> float:
 
 
 def large_blocks(device: str, weights: dict[str, Path | None]) -> dict[str, Any]:
-    """Makespans of schedulers over that of `ios`, for combined blocks of 20 to 60 operators.
+    """Makespans of schedulers, divided by the makespan of `ios`, for combined blocks of 20 to 60
+    operators.
 
     No training has seen these blocks. Seconds are processor time. `ios` searches each combined
     block as a whole, with its default budget. In a block that is too large, it searches parts with

@@ -6,10 +6,10 @@ The networks are real, and each is compiled for one thread. All run in one proce
 is an executor with its own policy, and gets its requests directly, not over a network connection.
 In each round the contestants serve for a while one after the other, in a new random order.
 
-Requests for the three models have the ratio (mix) 1:2:4, and so many are in progress at any time
-that no queue is empty. The results are throughputs, which count only requests that make up whole
-mixes. Ratios are to the throughput of one instance at a time (`sequential`) in the same round.
-Noise is half the interquartile range of the ratios.
+Requests for the three models have the ratio 1:2:4, called a mix. At any time, enough requests are
+in progress that no queue is empty. The results are throughputs. They count only requests that make
+up whole mixes. Ratios are to the throughput of one instance at a time (`sequential`) in the same
+round. Noise is half the interquartile range of the ratios.
 
 Policies of blocks run each block by its own plan, and run the blocks of a combined block side by
 side. The simulator can also put operators of several models into one stage. The server cannot. The
@@ -162,7 +162,7 @@ def learned(served: Sequence[ServedModel], device: ServingDevice, steps: int, se
 def predicted(
     served: Sequence[ServedModel], device: ServingDevice, make: Callable[[], Policy]
 ) -> float:
-    """Simulated throughput of a policy with saturated queues, in requests of the mix a second."""
+    """Simulated throughput of a policy with saturated queues (see `in_mix`)."""
     programs = Programs(served, device)
     shares = np.array(MIX[: len(served)]) / sum(MIX[: len(served)])
     mean_us = float(shares @ [programs.model_us(m) for m in range(len(served))])
@@ -173,7 +173,7 @@ def predicted(
 
 
 def in_mix(served: Any, seconds: float) -> float:
-    """Throughput in requests of the mix a second. Only requests that make up whole mixes count.
+    """Throughput in requests per second. Only requests that make up whole mixes count.
 
     The result is decided by the model that is furthest below its share of the mix.
 

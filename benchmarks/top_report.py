@@ -133,7 +133,8 @@ def _exact(cells: dict[str, Any]) -> list[Claim]:
 
 
 def _calls_needed(rows: Sequence[dict[str, Any]]) -> str:
-    """The number of the call from which on decisions are within 2% of the best, for each seed."""
+    """For each seed, the number of calls after which decisions stay within 2% of the best
+    decision."""
     needed = []
     for row in rows:
         far = [step for step, ratio in row["curve"] if ratio < 0.98]
@@ -260,7 +261,7 @@ def _learning(cells: dict[str, Any]) -> list[Claim]:
 
 
 def _by_both(one: bool, other: bool) -> str:
-    """The verdict on a claim that was tested in two cases, from whether it holds in each case."""
+    """The verdict on a claim that was tested in two cases. `one` and `other` say where it holds."""
     return "reproduced" if one and other else "depends" if one or other else "not reproduced"
 
 

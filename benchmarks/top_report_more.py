@@ -90,7 +90,7 @@ def training_of_gpg(cells: dict[str, Any]) -> list[Claim]:
 
 
 def shared_queue(cells: dict[str, Any]) -> list[Claim]:
-    """The claim about Fig. 23: one queue that all models read."""
+    """The claim about Fig. 23: the throughput if all models read one queue."""
     policies = cells.get("shared-policies")
     learned = seeds(cells, "shared-mended")
     if not policies:

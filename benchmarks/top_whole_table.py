@@ -105,7 +105,7 @@ def _introduction(cells: dict[str, Any]) -> str:
         "counts for the goodput if it took at most ten times its model's latency alone. Numbers "
         "after ± are half the width of a 95% interval over the seeds of the arrivals. A row "
         "without ± has a single seed. The arrivals of clients have no seed. All rows of one "
-        "training have the same seed of the agents, whatever the arrivals."
+        "training have the same seed of the agents, with any seed of the arrivals."
     )
 
 

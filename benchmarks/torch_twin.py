@@ -1,9 +1,8 @@
 """A PyTorch module that computes the same as an ONNX graph, with one PyTorch call for each node.
 
 The module has functions for the operators of the networks in `tvm_interop.models`, including the
-light networks. An unknown operator raises an error when the module is made. Nodes that depend on
-constants alone are computed at that time too, as in other runtimes. Nothing else is folded or
-fused.
+light networks. An unknown operator raises an error when the module is made. At that time, nodes
+that depend only on constants are computed, as in other runtimes. Nothing else is folded or fused.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ both cores. onnxruntime and OpenVINO run in the same way. The efficiency is the 
 over twice the time on two. 1 is perfect, and 0.5 means that the second core gains nothing.
 
 Then our operators are profiled on one core and on two, and the output names the operators with the
-largest losses. At any moment of the run on two cores, the core time of both cores is charged to the
-running operators: half to each of two operators, all to an operator that runs alone. The loss of an
-operator is the core time charged to it on two cores, less its time on one core.
+largest losses. In the run on two cores, the time of both cores is charged to the running operators.
+If two operators run, each is charged half of it. If one operator runs, it is charged all of it. The
+loss of an operator is the core time charged to it on two cores, less its time on one core.
 """
 
 from __future__ import annotations
@@ -120,9 +120,9 @@ def charged(profile: Iterable[OpProfile], cores: int) -> dict[str, float]:
 def spoilers(
     on_one: dict[str, float], on_two: dict[str, float], most: int = SPOILERS
 ) -> list[Spoiler]:
-    """The operators that lose most on two cores, compared with one, in descending order of loss.
+    """The operators that take most core time in addition on two cores, compared with one core.
 
-    Operators that take no more core time on two cores than on one are left out.
+    The largest loss comes first. Operators that take no additional core time are left out.
 
     Parameters
     ----------

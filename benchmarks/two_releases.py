@@ -70,7 +70,8 @@ def main() -> int:
 
 
 def measured(path: Path, old_python: str, rounds: int) -> dict[str, Any]:
-    """The median microseconds of a run on the old release, and the new release's time over that."""
+    """The median microseconds of a run on the old release, and the new release's time as a ratio to
+    it."""
     programs = {NEW: sys.executable, OLD: old_python, AGAIN: old_python}
     with contextlib.ExitStack() as stack:
         workers = {

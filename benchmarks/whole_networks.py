@@ -190,8 +190,8 @@ def summary(rows: Rows) -> int:
         print(
             f"{contestant}: {len(ratios)} graphs, {mean:.3f} of greedy, worst {worst:.3f}, {where}"
         )
-        # Only IOS with beam search must not be slower than greedy. IOS without it may be, and so
-        # may LIOS, whose schedules have streams and not stages.
+        # Only IOS with beam search must not be slower than greedy. IOS without beam search may be
+        # slower. LIOS may be slower too, because its schedules have streams and not stages.
         if contestant != "lios" and not contestant.endswith("cut by start"):
             above += worst > 1 + _ROUNDING
     if above:

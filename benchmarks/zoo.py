@@ -4,7 +4,7 @@
 
 The folder holds the files that `benchmarks.zoo_export` or any other exporter wrote for each
 network: `NAME.onnx`, and `NAME.npz` with its inputs in the order of the graph. A file `NAME.pt2` is
-optional. PyTorch takes part only in networks that have one.
+optional. PyTorch takes part only in networks with this file.
 
 Each network is compiled in a process of its own, once as `compile` does it by default and once for
 sequential execution of the same kernels. Then each contestant starts in a process of its own, and
@@ -269,10 +269,10 @@ def means(ratios: Sequence[Mapping[str, float]]) -> str:
 
 
 def ratios_of_schedules(row: Row) -> dict[str, float]:
-    """The ratios of a network, without the ratio to sequential execution if it has no schedule.
+    """The ratios of a network.
 
-    If our artifact runs sequentially, the ratio to sequential execution would compare a program
-    with itself.
+    If our artifact runs sequentially, the ratio to sequential execution is left out, because it
+    would compare a program with itself.
     """
     return {name: v for name, v in row.ratios.items() if name != SEQUENTIAL or row.scheduled}
 

@@ -289,7 +289,7 @@ def export(maker: Maker, batch: int, path: Path) -> None:
 
 
 def export_all(makers: Mapping[str, Maker], folder: Path, batch: int = 1) -> int:
-    """Export networks by name, but those whose files exist; return 1 if one was not exported."""
+    """Export the named networks that have no file yet; return 1 if one was not exported."""
     warnings.filterwarnings("ignore")
     # This module of torchvision registers operators that no network here uses. Leave it out,
     # because its import fails if torchvision was built for another version of PyTorch.

@@ -20,12 +20,13 @@ def resized(x: Tensor, like: Tensor) -> Tensor:
 
 
 class ResidualU(nn.Module):
-    """A small U-Net with a sum around it, which is the block of U2-Net.
+    """The block of U2-Net: a small U-Net whose input is added to its result.
 
     Parameters
     ----------
-    levels: number of sizes of images, including the input's. Each is half of the one before.
-    flat: whether all levels have the input's size. If so, their convolutions are dilated.
+    levels: number of sizes of images, including the size of the input. Each size is half of the
+        size before.
+    flat: whether all levels have the size of the input. If so, their convolutions are dilated.
     """
 
     def __init__(self, levels: int, before: int, inner: int, after: int, *, flat: bool) -> None:
@@ -57,7 +58,7 @@ class ResidualU(nn.Module):
 class U2NetP(nn.Module):
     """U2-Net-P (Qin et al., 2020), which marks the main object: a U-Net made of U-Nets.
 
-    The outputs are seven maps of the input's size. The first joins the other six.
+    The outputs are seven maps of the input's size. The first map joins the other six maps.
     """
 
     def __init__(self, width: int = 64, inner: int = 16) -> None:

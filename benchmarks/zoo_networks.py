@@ -1,4 +1,4 @@
-"""Networks for `benchmarks.zoo_export` that no installed library of models has.
+"""Networks for `benchmarks.zoo_export` that are in no installed library of models.
 
 Each class names the paper that its network comes from, and has the sizes of this paper. If a class
 is smaller than in the paper, its docstring says so.

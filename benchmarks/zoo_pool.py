@@ -5,10 +5,10 @@ on networks that its authors did not choose. The first hexadecimal digits of a c
 seed: nobody knows them before the commit is made. `python -m benchmarks.zoo FOLDER` then compares
 the networks with other engines.
 
-The files are those of `benchmarks.zoo_export`, whose networks are not in this pool. The networks
-have their authors' code and random weights, and are smaller than the published ones if those take
-more than a second. The packages of the extra `zoo`, torch-geometric, diffusers and ultralytics are
-needed.
+Files are written as by `benchmarks.zoo_export`, whose networks are not in this pool. The networks
+have their authors' code and random weights. If a published network takes more than a second, the
+network here is smaller. The packages of the extra `zoo`, torch-geometric, diffusers and ultralytics
+are needed.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class DecoderStep(nn.Module):
 
     Parameters
     ----------
-    network: a network of `transformers` with a decoder alone, such as `Qwen2ForCausalLM`.
+    network: a network of `transformers` that has only a decoder, such as `Qwen2ForCausalLM`.
     """
 
     def __init__(self, network: nn.Module) -> None:

@@ -17,22 +17,22 @@ def networks(report: dict[str, Any]) -> list[str]:
     return [
         "## Networks as users bring them\n\nThese networks were exported by `python -m "
         "benchmarks.zoo_export FOLDER`, and measured by `python -m benchmarks.zoo FOLDER` on "
-        f"{machine(report)}. *Ships* says whether "
-        "`compile` chose a schedule or sequential execution. The *over* columns have our time over "
-        f"the time of each other contestant, {_how(_ran(report))}. If `compile` "
+        f"{machine(report)}, {_how(_ran(report))}. *Ships* says whether "
+        "`compile` chose a schedule or sequential execution. The *over* columns have our time "
+        "divided by the time of each other contestant. If `compile` "
         "chose sequential execution, ours and *ours, sequential* are the same program, and their "
-        "ratio shows noise; the geometric mean of that column is over the networks with a "
+        "ratio shows noise. So the geometric mean of that column is over the networks with a "
         f"schedule. OpenVINO as installed computes in {_installed_type(report)} here; all other "
         f"contestants compute in float32.{_openvino_inputs(report)} *Noise* is the ratio of "
         "onnxruntime to itself. *Error* is our largest difference from onnxruntime's output, "
-        "over the largest absolute value of that output. The last column has the seconds that "
-        "compiling took, with an empty cache.",
+        "divided by the largest absolute value of that output. The last column has the seconds "
+        "that compiling took, with an empty cache.",
         _of_networks(report),
     ]
 
 
 def other_kinds(report: dict[str, Any]) -> list[str]:
-    """The section about networks of other kinds than those in the section that `networks` makes."""
+    """The section about networks that are not in the section of `networks`."""
     return [
         "## Networks of other kinds\n\nThese networks were exported by `torch.onnx.export`, and "
         f"measured like the networks above, on {machine(report)}. They are single steps of "
@@ -67,7 +67,7 @@ def _wrong_peer(report: dict[str, Any]) -> str:
 
 
 def _openvino_inputs(report: dict[str, Any]) -> str:
-    """A sentence on older reports, in which OpenVINO copied its inputs in each run."""
+    """A sentence for older reports, which says that OpenVINO copied its inputs in each run."""
     if report.get("openvino_inputs") == "set once":
         return ""
     return (
@@ -77,7 +77,7 @@ def _openvino_inputs(report: dict[str, Any]) -> str:
 
 
 def _installed_type(report: dict[str, Any]) -> str:
-    """The type that OpenVINO computes in on the report's CPU unless it is told otherwise."""
+    """OpenVINO's default type of arithmetic on the report's CPU."""
     return "bfloat16" if "bf16" in report["machine"]["cpu"] else "float32"
 
 
@@ -166,10 +166,11 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
         "## Where a schedule ships\n\nMeasured by `python -m benchmarks.shipped_schedules "
         f"FOLDER` on {machine(report)}. There the artifacts of {ships} of {len(report['ships'])} "
         f"networks run a schedule; the others run sequentially. {len(rows)} of the schedules ran "
-        "in this measurement. The *over sequential* columns have the time of the schedule over "
-        "the time of sequential execution of the same kernels, each in a process of its own, "
-        f"over {report['rounds']} rounds, with the 95% confidence interval. Each turn begins "
-        "after half a second of rest. In the columns *back to back* it begins at once. *Noise* "
+        "in this measurement. The *over sequential* columns have the time of the schedule divided "
+        "by the time of sequential execution of the same kernels. Each of the two ran in a process "
+        f"of its own, for {report['rounds']} rounds. *Interval* is the 95% confidence interval. "
+        "Each turn began after half a second of rest. In the columns *back to back* it began at "
+        "once. *Noise* "
         "is the ratio of two processes of sequential execution with rests, and ranges from "
         f"{interval((min(noises), max(noises)), 2)}. With rests, {_beyond(rows, RESTED)}. Back "
         f"to back, {_beyond(rows, BACK_TO_BACK)}.",
@@ -242,11 +243,11 @@ def in_bf16(report: dict[str, Any], heading: str) -> list[str]:
     return [
         f"## {heading}\n\nMeasured by `python -m benchmarks.zoo FOLDER --bf16` on "
         f"{machine(report)}, {_how(found)}. The *over* columns have "
-        "the time of our artifact of `--precision bf16` over the time of each other contestant. "
-        "The last two columns have the errors of our bf16 artifact and of OpenVINO as installed, "
-        f"which also computes in bf16.{_openvino_inputs(report)} An error is the largest "
-        "difference from onnxruntime's float32 output, over the largest absolute value of that "
-        "output.",
+        "the time of our artifact of `--precision bf16` divided by the time of each other "
+        "contestant. The last two columns have the errors of our bf16 artifact and of OpenVINO as "
+        f"installed, which also computes in bf16.{_openvino_inputs(report)} An error is the "
+        "largest difference from onnxruntime's float32 output, divided by the largest absolute "
+        "value of that output.",
         table(["", *columns, "error", "OpenVINO's"], rows),
     ]
 
@@ -283,12 +284,13 @@ def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [
         "## Compiling\n\nMeasured by `python -m benchmarks.compile_time FOLDER [--again]` on a "
         "quiet machine. Each compilation has a process of its own. A *cold* compilation starts "
-        "with an empty latency database. A *warm* compilation repeats it with everything that the "
-        "cold one has measured and built. The columns *before* are of the code before compiling "
-        "was made faster; they were not measured in the same hour as the others. *The same* says "
-        "whether the cold and the warm artifact are the same, with kernels compared byte by byte. "
-        "*Chosen alike* is the share of operators that got the same kernel in two cold "
-        "compilations; only some networks were compiled cold twice.",
+        "with an empty latency database. A *warm* compilation comes after a cold one, and reuses "
+        "the measurements and the kernels of the cold one. The columns *before* have the times of "
+        "older code, from before compiling was made faster. They were measured at another time "
+        "than the other columns. *The same* says whether the cold and the warm artifact are the "
+        "same, with kernels compared byte by byte. *Chosen alike* is the share of operators that "
+        "got the same kernel in two cold compilations. Only some networks were compiled cold "
+        "twice.",
         table([*head, "chosen alike"], cells),
     ]
 
@@ -311,9 +313,9 @@ def two_cores(report: dict[str, Any]) -> list[str]:
     return [
         "## Two cores over one\n\nMeasured by `python -m benchmarks.two_cores FOLDER` on "
         f"{machine(report)}. Each entry is the time on one core over twice the time on two cores, "
-        "for sequential execution. An entry of 1 is perfect. The last column has the operators of "
-        "ours that lose most time on two cores, with the share of both cores' time that each of "
-        "them loses.",
+        "for sequential execution. An entry of 1 is perfect. The last column names our operators "
+        "that lose most time on two cores. Beside each is its loss, as a share of the time of "
+        "both cores.",
         table(["", *contestants, "our largest losses"], rows),
     ]
 
@@ -348,23 +350,23 @@ def all_cores(report: dict[str, Any]) -> list[str]:
         "processor time when the measurement began. On a busy machine, sums of latencies are "
         "more reliable than times and speed checks, and the checks find a gain less often. "
         "`ios-both` now divides each large operator over all cores, merged operators too. "
-        "*Before* this change, schedulers that merge operators did not divide them, so an "
+        "*Before* this change, schedulers that merge operators did not divide them. So an "
         "operator that ran alone in a plan with several streams used one core.\n\nThe columns "
-        "*makespan* have the makespan of `ios-both`, over its makespan before the change and "
-        "over the makespan of sequential execution. A makespan is the sum of the latencies of "
+        "*makespan* have the makespan of `ios-both`, divided by its makespan before the change and "
+        "by the makespan of sequential execution. A makespan is the sum of the latencies of "
         "the stages, which were measured again after the search. The columns *check* have the "
-        "result of the speed check: the time of the schedule over the time of sequential "
-        "execution of the same operators. The artifact runs the schedule if the ratio is "
-        "**bold**. Otherwise it runs sequentially; before the change, it then had undivided "
-        "operators. The columns *time* have the time of the artifact in runs that no other "
-        "program disturbed. *Pairs* has the time of the artifact over its time before the "
-        "change, from runs of the same rounds, with the 90% interval. *Noise* is the ratio of "
+        "result of the speed check: the time of the schedule divided by the time of sequential "
+        "execution of the same operators. If the ratio is **bold**, the artifact runs the "
+        "schedule. Otherwise it runs sequentially. (Before the change, a sequential artifact had "
+        "undivided operators.) The columns *time* have the time of the artifact in runs that no "
+        "other program disturbed. *Pairs* has the time of the artifact divided by its time before "
+        "the change, from the same rounds, with the 90% interval. *Noise* is the ratio of "
         f"sequential execution to itself.\n\nOf {len(ran)} artifacts, {before} ran a schedule of "
         f"`ios-both` before the change, and {now} after it. By pairs, the artifact is faster "
         f"than before, beyond the interval, on {faster} networks, and slower on {slower}. The "
         f"geometric mean of the ratios to the results before the change is {prices:.2f} for "
         f"makespans and {times:.2f} for undisturbed times. The schedules of `auto`, the default, "
-        "are the same as before: it merges nothing, and has always divided operators.",
+        "are the same as before, because `auto` merges nothing, and has always divided operators.",
         table(
             [
                 "", "merged", "makespan, over before", "makespan, over sequential",

@@ -37,7 +37,10 @@ def chain_kernels(folder: Path) -> Any:
 
 
 class Chain:
-    """A chain of operators on several streams. The operators go to the streams in turn."""
+    """A chain of operators on several streams.
+
+    Operator i runs on stream i modulo the number of streams.
+    """
 
     def __init__(
         self,

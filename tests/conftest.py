@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tvm_interop.kernels.linker import Linker
 
 # NumPy multiplies matrices on one thread, also in the processes that tests start. Most of these
-# matrices are small. With several threads for each of pytest's two workers, threads would wait for
-# each other on two cores.
+# matrices are small. If each of pytest's two workers had several threads, they would wait for each
+# other on two cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Let the threads of PyTorch and xgboost sleep while they have no work.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -63,7 +63,7 @@ If a long file ran last, one of pytest's workers would run it while the others a
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests of long files first, and leave out tests of other rooms than `--room`.
+    """Put the tests of long files first, and leave out tests outside the room `--room`.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_starts() -> Iterator[None]:
-    """Let the processes that tests start import TVM without PyTorch.
+    """Make the processes that tests start import TVM without PyTorch.
 
     Without PyTorch, the import takes a third of the time. If a test sets `PYTHONPATH` itself, its
     processes import TVM with PyTorch, as users' processes do.
@@ -127,7 +127,7 @@ def _quick_starts() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _object_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectFiles]:
-    """Let the processes of one run share the kernels that several tests compile.
+    """Make all processes of one run share the kernels that several tests compile.
 
     The kernels lie in the folder above the folders of pytest's workers. An environment variable
     passes this folder to tests that run in another process, such as the tests under the fake CUDA.
@@ -167,8 +167,8 @@ _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_sche
 def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail a test if one of our schedule rules fails on a kernel.
 
-    If a rule fails, the kernel is built without the rule. Such a kernel is correct but slow, so no
-    other check notices the failure.
+    The kernel is then built without the rule. It is correct but slow, so no other check notices the
+    failure.
     """
     yield
     faults = [

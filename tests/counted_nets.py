@@ -1,4 +1,4 @@
-"""Makes ONNX networks whose results have sizes that depend on the data, for tests."""
+"""Makes ONNX networks for tests. The sizes of their results depend on the data."""
 
 from __future__ import annotations
 

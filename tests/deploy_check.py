@@ -1,12 +1,12 @@
-"""Tries each command of the page "Deploy" with nothing installed except what the page installs.
+"""Tries each command of the page "Deploy", with only the packages that the page installs.
 
     python -m tests.deploy_check WHOLE RUNTIME
 
-WHOLE is a virtual environment with the wheels, the extra `serve` and onnxruntime. RUNTIME has the
-wheel `tvm-interop-runtime` alone. Bubblewrap (`bwrap`) makes the file systems in which the commands
-run: the system's `/usr`, one of the environments, and an empty home folder. The file system that
-stands for a container has only the files that `examples/container.sh` collected. There is no
-network.
+WHOLE is a virtual environment with the wheels, the extra `serve` and onnxruntime. RUNTIME is a
+virtual environment with only the wheel `tvm-interop-runtime`. Bubblewrap (`bwrap`) makes the file
+systems in which the commands run: the system's `/usr`, one of the environments, and an empty home
+folder. The file system that stands for a container has only the files that `examples/container.sh`
+collected. There is no network.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def entry_point(dockerfile: str) -> list[str]:
 
 
 def prepare(work: Path) -> None:
-    """Write what the reader of the page has: a model, an input, and the folder `examples`."""
+    """Write the files that a reader of the page has: a model, an input, and the folder
+    `examples`."""
     net = nets.inception_like()
     onnx.save(net, work / "model.onnx")
     np.savez(work / "in.npz", **nets.feeds(net))
@@ -100,7 +101,10 @@ def prepare(work: Path) -> None:
 
 
 def in_clean_root(environment: Path, work: Path, script: str) -> None:
-    """Run lines of a shell in a new root, with one environment and `work` as the home folder."""
+    """Run lines of a shell in a new root file system.
+
+    It has one environment, and `work` is the home folder.
+    """
     python = (environment / "bin" / "python").resolve().parents[1]
     system: list[str] = []
     for name in ("bin", "lib", "lib64"):

@@ -16,8 +16,8 @@ DEADLINE_S = 120.0
 def in_forked_child(work: Callable[[], None]) -> str:
     """Run `work` in a forked child. Return "" if it ran to its end, else what happened."""
     read_end, write_end = os.pipe()
-    # Keep garbage collection off in the child. If it collected an object that another test left,
-    # such as a gRPC channel, it would wait for that object's threads, which a child does not have.
+    # Keep garbage collection off in the child. It might collect an object of another test, such as
+    # a gRPC channel. Then it would wait for the object's threads, which a child does not have.
     gc.freeze()
     child = os.fork()
     if child == 0:

@@ -68,7 +68,7 @@ def fifo_makespan_of(
 ) -> float:
     """The makespan if each operator's result is copied to a GPU at most once.
 
-    Two copies on the same link between GPUs never run at the same time: they take turns.
+    A link between two GPUs makes one copy at a time.
 
     Parameters
     ----------
@@ -106,8 +106,8 @@ def fifo_makespan_of(
 def shortest(graph: OpGraph, gpus: int, latency: LatencyModel, window: int = 1) -> float:
     """The least makespan of all mappings and orders, with up to `window` operators in a stage.
 
-    All orders of stages are tried, each with all mappings, so the graph must be small. A stage must
-    take at least as long as each of its operators alone.
+    All orders of stages are tried, and all mappings for each order. So the graph must be small. A
+    stage must take at least as long as each of its operators alone.
     """
     behind = dict.fromkeys(range(graph.num_ops), 0.0)
     for op in reversed(graph.topological_order()):

@@ -70,8 +70,8 @@ def _halves(program: StreamProgram, access: Access) -> set[Half]:
 def _written(program: StreamProgram, op: StreamOperator) -> dict[Half, object]:
     """The data that an operator leaves in memory.
 
-    The order of an operator's writes is unknown. So if it writes two tensors to one half of a byte,
-    the half holds the data of neither tensor.
+    The order of an operator's writes is unknown. So if an operator writes two tensors to one half
+    of a byte, the half holds the data of neither tensor.
     """
     left: dict[Half, object] = {}
     for access in op.writes:

@@ -1,8 +1,8 @@
 """Counts code outside of the kinds' own files that compares kinds of operators.
 
-If behaviour differs between kinds of operators, code must not compare kinds, but ask the class of
-the kind (`tvm_interop/program/kinds`). So a new kind needs a few new files, and no other file
-changes. Run `python -m tests.kind_comparisons`. A test checks the result
+Code must not compare kinds of operators. If their behaviour differs, the class of the kind says so
+(`tvm_interop/program/kinds`). So a new kind needs a few new files, and no other file changes. Run
+`python -m tests.kind_comparisons`. A test checks the result
 (`tests/unit/test_kind_comparisons.py`).
 
 In Python, a comparison is `==`, `!=`, `in` or `match` with the name of a kind, a table with the

@@ -64,7 +64,7 @@ def library_of(op: LibraryOp) -> str:
 
 
 def plan_of(op: LibraryOp) -> Plan:
-    """A plan of `op` alone."""
+    """A plan whose only operator is `op`."""
     *inputs, _ = range(len(op.shapes))
     program = Program(
         values=[Value(f"v{i}", shape, op.dtype) for i, shape in enumerate(op.shapes)],

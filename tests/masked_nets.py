@@ -68,12 +68,12 @@ class Masked(Net):
         return self.do("MatMul", x, turned)
 
     def left_out(self, lowest: float = LOWEST, mask: str = "mask", axis: int = 1) -> str:
-        """What is added to attention scores: 0 where the mask is 1, and `lowest` where it is 0."""
+        """The numbers that a mask adds to scores: 0 where it is 1, and `lowest` where it is 0."""
         wide = self.do("Unsqueeze", self.float_mask(mask), self.ints(axis))
         return self.do("Mul", self.do("Sub", self.number(1), wide), self.number(lowest))
 
     def later(self) -> str:
-        """What is added to attention scores for a causal mask."""
+        """The numbers to add to attention scores for a causal mask."""
         at = self.positions()
         rows = self.do("Unsqueeze", at, self.ints(1))
         is_later = self.do("Less", rows, self.do("Unsqueeze", at, self.ints(0)))

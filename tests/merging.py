@@ -61,7 +61,9 @@ def two_convs() -> onnx.ModelProto:
 
 
 def fire() -> onnx.ModelProto:
-    """Two convolutions whose results a concat joins. So the merged result is not cut into parts.
+    """Two convolutions whose results are joined by a concat.
+
+    So the merged result is not cut into parts.
 
     The shapes are those of the model `two_convs`, so that both models can share compiled kernels.
     """

@@ -80,7 +80,7 @@ def library() -> Any:
 
 
 def check(status: int) -> None:
-    """Raise the library's last error, unless `status` says that there is none."""
+    """Raise the library's last error, unless `status` is success."""
     if status != OK:
         raise RuntimeLibraryError(status, library().tvi_last_error().decode())
 

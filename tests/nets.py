@@ -157,7 +157,7 @@ def split() -> onnx.ModelProto:
 def inception_like(size: int = 14, channels: int = 16) -> onnx.ModelProto:
     """Two blocks of four branches, and a classifier.
 
-    Models like this one are what schedulers that run operators side by side are made for.
+    Schedulers that run operators side by side are made for such models.
     """
     net = Net()
     x, c = net.input("x", [1, 8, size, size]), 8

@@ -84,7 +84,10 @@ class ObjectFiles:
         return self._kept(key, lambda own: self._compile(module, target, own))
 
     def link(self, linker: Linker, objects: list[str], library: Path) -> None:
-        """Copy the library that `linker` makes of these object files if it exists, or link it."""
+        """Copy the library that `linker` makes of these object files.
+
+        Link it first if it does not exist.
+        """
         contents = [hashlib.sha256(Path(one).read_bytes()).hexdigest() for one in objects]
         kept = self._kept(
             json.dumps([*linker, *contents]), lambda own: self._link(linker, objects, own), ".so"

@@ -2,8 +2,7 @@
 
     python tests/runtime_wheel_check.py FOLDER
 
-The folder that the command line names holds what `wheel_check.py` left there: an artifact, an input
-and the output.
+`wheel_check.py` has written an artifact, an input and the expected output to FOLDER.
 """
 
 import importlib.metadata

@@ -335,8 +335,8 @@ def kill_clients(server: Process, count: int, seed: int = 0) -> None:
             whole = draw.random() < 0.7
             connection.sendall(request if whole else request[: draw.randrange(len(request))])
             time.sleep(draw.choice([0, 0, 0.001, 0.005]))
-        # With this option, `close` resets the connection, as if the process was killed with unread
-        # data.
+        # With this option, `close` resets the connection. The system does the same when a process
+        # with unread data is killed.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
 
@@ -358,7 +358,7 @@ def hold_connections(server: Process, count: int) -> list[socket.socket]:
 
 
 def settled_descriptors(server: Process, wanted: int, limit_s: float) -> int:
-    """Wait until at most `wanted` descriptors are open or time is up; return their number."""
+    """Wait until at most `wanted` descriptors are open, or time is up. Return their number."""
     until = time.monotonic() + limit_s
     while server.descriptors() > wanted and time.monotonic() < until:
         time.sleep(0.05)

@@ -6,9 +6,9 @@ Honest clients send correct requests. For a sixth of the time they run alone. Th
 send mutated bytes, mutated messages, costly requests and halves of requests. Server and clients use
 the address 127.0.0.1 only.
 
-The exit code is 1 in these cases: an answer was wrong or shows a defect of the server; the 99th
-percentile of `/v2/health/live` was 100 ms or more; the server took over 128 MiB more than for the
-honest clients alone; or descriptors are left open at the end.
+The exit code is 1 in these cases: an answer was wrong, or shows a defect of the server; the 99th
+percentile of `/v2/health/live` was 100 ms or more; the server took over 128 MiB more memory than
+with only the honest clients; or descriptors are left open at the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MOST_GROWTH = 128 * 2**20
 """The most bytes that the server may take beyond its memory while only honest clients run.
 
 The limit is a number of bytes and not a share of the server's memory. Most of that memory is for
-imported modules, and requests need the same memory whatever is imported.
+imported modules, and the memory for requests does not depend on it.
 """
 
 

@@ -3,8 +3,8 @@
 Several threads load modules, run them on changing inputs, profile them and drop them. Meanwhile the
 main thread changes the number of threads, and forks children. A child runs a module of the main
 thread, and sometimes a module that it loads itself. Every output is compared, bit for bit, with the
-output of a first run on one thread. Memory, threads and file descriptors at the end must be what
-they were after the first third of the time.
+output of a first run on one thread. At the end, the numbers of threads and file descriptors and the
+memory must be as after the first third of the time.
 
     python -m tests.soak --seconds 3600
 """
@@ -73,7 +73,7 @@ class Load:
         return array
 
     def check(self, module: tvm_interop.GraphModule, runs: int) -> None:
-        """Run on the inputs in turn, and check the outputs."""
+        """Run on one input after the other, and check the outputs."""
         for run in range(runs):
             got = self.output(module, run % 2)
             assert np.array_equal(got, self.expected[run % 2]), "an output differs"

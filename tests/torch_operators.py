@@ -1,7 +1,7 @@
 """Compares PyTorch's operators, as programs of `torch.export`, with PyTorch itself.
 
-PyTorch's own tests describe its operators, with samples of inputs for each one. This module exports
-some of these samples, compiles the programs and compares the results:
+PyTorch's own tests describe its operators, with samples of inputs for each operator. This module
+exports some of these samples, compiles the programs and compares the results:
     python -m tests.torch_operators                      # all operators; takes an hour
     python -m tests.torch_operators cumsum nn.functional.pad --samples 20
 

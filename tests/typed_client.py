@@ -1,7 +1,7 @@
 """A program of a user, which `make lint` checks with `mypy --strict`.
 
-This program is never run. If the package loses the type of a parameter, a wrong call at the end is
-not an error any more. Then mypy reports that the call's `type: ignore` comment is not needed.
+This program is never run. The calls at its end are wrong, and have `type: ignore` comments. If the
+package loses the type of a parameter, mypy reports that a comment is not needed any more.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class WeightedKernel:
 
     Attributes
     ----------
-    data: random numbers, always the same.
+    data: random numbers. They are the same in each process.
     """
 
     def __init__(self, op: LibraryOp, weight: np.ndarray, *, is_constant: bool = True) -> None:

@@ -50,7 +50,7 @@ print(f"output of shape {output.shape}, most likely class {output.argmax()}")
 # %%
 # Check
 # -----
-# The output has the same bits as the output of sequential execution, whatever the schedule is.
+# The output of every schedule has the same bits as the output of sequential execution.
 
 sequential = tvm_interop.GraphModule(tvm_interop.compile(model, scheduler="sequential"))
 sequential.run(**{name: image})

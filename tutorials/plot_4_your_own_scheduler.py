@@ -19,10 +19,10 @@ from tvm_interop.models import build, skeleton
 # %%
 # The scheduler
 # -------------
-# The parameters after the first two are the options of the scheduler. Its result is checked: a
-# missing operator, or an operator before one whose output it reads, raises a ``ScheduleError`` that
-# names it. A scheduler should give the same schedule for the same input, so this one breaks ties by
-# the lowest id.
+# The parameters after the first two are the options of the scheduler. Its result is checked. If an
+# operator is missing, or comes before an operator whose output it reads, a ``ScheduleError`` names
+# it. A scheduler should give the same schedule for the same input, so this one breaks ties by the
+# lowest id.
 
 
 @register_scheduler("my-heft")
@@ -74,8 +74,8 @@ artifact = tvm_interop.compile(model, scheduler="my-heft", streams=2, wait_us=2.
 print(f"{artifact.schedule.scheduler}: {len(artifact.plan.operators)} operators")
 
 # %%
-# Whatever the schedule is, the output has the same bits as the output of sequential execution. You
-# need not prove that for your scheduler.
+# The output of every schedule has the same bits as the output of sequential execution. You need not
+# prove that for your scheduler.
 
 image = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype("float32")
 outputs = []

@@ -58,11 +58,11 @@ onnx.save(model, folder / "block.onnx")
 # The search, round by round
 # --------------------------
 # First, each operator is measured alone. Then each round measures the stages that could change the
-# schedule, and learns from them. It also prints the error of the predictions that it had made for
-# these stages before it measured them. A first round without anything learned makes no predictions.
-# Where operators are divided into parts, the first round has learned a little from operators that
-# were measured as a whole. The small budget here is for a tutorial: by default the search ends when
-# the schedule gets no better.
+# schedule, and learns from them. It also prints the error of the predictions that it made for these
+# stages before it measured them. If nothing is learned yet, the first round makes no predictions.
+# If operators are divided into parts, the first round has learned a little from operators that were
+# measured as a whole. The small budget here is for a tutorial: by default the search ends when the
+# schedule gets no better.
 
 options = CompileOptions(streams=2, threads=1, latency_db=database, providers=["tvm"])
 compilation = Compilation(model, options)

@@ -106,8 +106,8 @@ assert difference < 1e-3
 # %%
 # In turns
 # --------
-# Both engines run in every round, in a new random order. So a machine that slows down slows both of
-# them. This package runs twice in each round, and its ratio to itself is the noise.
+# Both engines run in every round, in a new random order. So if the machine slows down, it slows
+# both of them. This package runs twice in each round, and its ratio to itself is the noise.
 
 contestants = {"ours": ours, "ours again": ours, them: theirs}
 times_ms = {name: [] for name in contestants}

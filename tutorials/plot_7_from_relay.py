@@ -25,8 +25,8 @@ onnx.save(build("squeezenet", image_size=32), folder / "model.onnx")
 # %%
 # The same lines
 # --------------
-# The script loads, builds, runs and times a model. Apart from the two imports above, it is what
-# such a script looked like in 2022.
+# The script loads, builds, runs and times a model. Apart from the two imports above, such a script
+# looked like this in 2022.
 
 model = onnx.load(folder / "model.onnx")
 shape_dict = {"image": (1, 3, 32, 32)}

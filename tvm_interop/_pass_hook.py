@@ -32,7 +32,7 @@ def install() -> None:
 
 
 def _hang(module: ModuleType) -> None:
-    """Let `module` import the pass when a user first reads the attribute with the pass's name."""
+    """Make `module` import the pass when a user first reads the attribute with the pass's name."""
 
     def find(name: str) -> Any:
         if name != _PASS:

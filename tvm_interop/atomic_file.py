@@ -12,7 +12,7 @@ from .errors import InputError
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
-    """Check that a file can be written at `path`, before work begins that takes long.
+    """Check that a file can be written at `path`. Call this before work that takes long.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def _is_device(path: Path) -> bool:
-    """Whether `path` is a device, a pipe or a name in `/dev`, which a rename would remove."""
+    """Whether `path` is a device, a pipe or a name in `/dev`. A rename would remove these."""
     if os.path.realpath(path.parent) == "/dev":
         return path.exists()
     return path.exists() and not path.is_file() and not path.is_dir()

@@ -150,7 +150,7 @@ def cut(value: object, most: int = 100) -> str:
 
 
 def only_runtime(what: str) -> DeviceError:
-    """Return the error for a task that needs more than the package `tvm-interop-runtime`."""
+    """Return the error for a task that the package `tvm-interop-runtime` alone cannot do."""
     return DeviceError(
         f"{what} needs the package `tvm-interop`, and only `tvm-interop-runtime` is installed, "
         "which loads and runs compiled models: `pip install tvm-interop`"

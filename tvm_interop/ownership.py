@@ -20,7 +20,7 @@ even if other users may write to the folders.
 
 
 def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
-    """Say why another user may be able to change the file `path`; return None if no other user can.
+    """Return why another user may be able to change the file `path`; None if no other user can.
 
     The function checks the file or folder `path` and each folder above it, and follows links. Each
     file and folder must belong to the user or to root, and no other user may write to it. A missing
@@ -49,7 +49,7 @@ def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
 
 
 def why_not_own(status: os.stat_result) -> str | None:
-    """Say why another user may change a file or folder; return None if no other user may.
+    """Return why another user may change a file or folder; None if no other user may.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ def is_finite(value: object) -> TypeGuard[float]:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Whether `value` is a string that UTF-8 can encode; a lone surrogate cannot be encoded."""
+    """Whether UTF-8 can encode the string `value`. It cannot if `value` has a lone surrogate."""
     if not isinstance(value, str):
         return False
     try:

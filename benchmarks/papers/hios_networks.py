@@ -43,7 +43,7 @@ RUNS = 36
 class Profiled(LatencyOver):
     """Adds up the time that a device would need to measure the latencies that a scheduler asks for.
 
-    Each operator, stage and transfer counts once, however often it is asked for.
+    Each operator, stage and transfer counts once, even if its latency is asked for several times.
     """
 
     def __init__(self, base: LatencyModel) -> None:
@@ -207,7 +207,7 @@ def _saved(name: str, over: str, least: float | None, most: float) -> list[Check
 
 
 def _beside_the_paper(checks: Sequence[Check]) -> Chart:
-    """Draw the latency of HIOS-LP over that of each other schedule.
+    """Draw the latency of HIOS-LP divided by the latency of each other schedule.
 
     The checks have the shares of latency that HIOS-LP saves.
     """
@@ -239,7 +239,8 @@ def _by_size(name: str) -> Chart:
 def figure_13() -> Record:
     """Compares latencies of the schedules of Figure 12, at the smallest and the largest images.
 
-    If it runs alone, this function first makes these schedules, and takes as long as Figure 12.
+    If these schedules are not made yet, this function makes them first, and takes as long as Figure
+    12.
     """
     gains = {
         ("inception_v3", "largest"): (9.9, 0.982),
@@ -298,8 +299,8 @@ def figure_13() -> Record:
 def figure_14() -> Record:
     """Adds up the measuring time of each scheduler on a device, and the scheduler's own time.
 
-    If it runs alone, this function first makes the schedules of Figure 12, and takes as long as
-    that figure.
+    It uses the schedules of Figure 12. If they are not made yet, it makes them first, which takes
+    as long as that figure.
     """
     minutes = {
         (name, size, form): _minutes(forms[form], form)

@@ -116,7 +116,10 @@ def _checks(found: dict[str, Any], evaluator: str) -> list[Check]:
 
 
 def _as_exact(found: dict[str, Any]) -> dict[str, Any]:
-    """A copy of `found` with the latencies under `exact` in place of those under `clock`."""
+    """A copy of `found`.
+
+    The latencies under `exact` take the place of the latencies under `clock`.
+    """
     changed = copy.deepcopy(found)
     for figure in changed.values():
         for point in figure["points"].values():

@@ -83,8 +83,8 @@ def _largest(name: str) -> OpGraph:
         return part_of(graph, [i for i, op in enumerate(graph.names) if op.startswith("cell_0/")])
     ops, width = TABLE_1[name][:2]
     parts = [part_of(graph, block) for block in graph.blocks() if len(block) == ops]
-    # Of RandWire's three blocks of this size and width, only the one with the fewest edges can be
-    # counted within the memory of a search with eight million transitions.
+    # RandWire has three blocks of this size and width. A search with eight million transitions has
+    # only enough memory to count the block with the fewest edges.
     return min((part for part in parts if part.width == width), key=lambda part: part.num_edges)
 
 

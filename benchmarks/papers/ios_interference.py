@@ -43,7 +43,7 @@ class Greedy:
     schedule: Schedule
 
     def gain(self, interference: float) -> float:
-        """The time of the sequential schedule, divided by that of the greedy schedule."""
+        """The time of the sequential schedule, divided by the time of the greedy schedule."""
         latency = InterferingLatency(self.latency, interference)
         return self.sequential_us / self.schedule.simulate(self.graph, latency)
 

@@ -1,4 +1,4 @@
-"""IOS: the savings of learned latencies against measuring every stage, and their costs.
+"""IOS: how many measurements learned latencies save, and how much slower the schedules become.
 
 The numbers are measured by `benchmarks.learned_schedulers`.
 """
@@ -74,7 +74,7 @@ def learned() -> Record:
 
 
 def _where_it_does_not_pay(rows: list[dict[str, Any]]) -> str:
-    """Sentences that name the schedulers to which few measurements give no gain."""
+    """Sentences that name the schedulers that gain nothing from learned latencies."""
     longer = [r for r in rows if r["seconds"]["few"] >= r["seconds"]["full"]]
     slower = [r for r in rows if r["ratio_interval"][0] > 1]
     said = []
@@ -103,9 +103,7 @@ def measured_at(found: dict[str, Any], *parts: str) -> str:
 def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
     """Check that prediction saves each scheduler measurements, without a slower schedule.
 
-    Parameters
-    ----------
-    counted: what the schedulers save, `stages` or `operators`.
+    Parameters ---------- counted: the measurements that are counted, of `stages` or of `operators`.
     """
     checks = []
     for row in rows:
@@ -119,7 +117,7 @@ def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
 
 
 def _share(counts: dict[str, int]) -> float:
-    """The number of measurements with most latencies predicted, over the number with none."""
+    """The fraction of the measurements that remains when most latencies are predicted."""
     return counts["few"] / counts["full"]
 
 

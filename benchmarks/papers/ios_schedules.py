@@ -256,7 +256,7 @@ def simulator() -> Record:
 
 
 def _kendall_tau(first: Sequence[float], second: Sequence[float]) -> float:
-    """Kendall's tau-b of two rankings of the same things."""
+    """Kendall's tau-b of two rankings of the same items."""
     from scipy.stats import kendalltau
 
     # Sequential and IOS-Merge are the same schedule on some networks. Their times in the paper

@@ -80,7 +80,7 @@ def figure_2() -> Record:
 
 
 def _spread() -> str:
-    """How good the depth-first order is among random launch orders, in words."""
+    """A sentence that compares the depth-first order with random launch orders."""
     rows = [row for row in read("block_simulation")["orders"] if row["network"] == "googlenet"]
     behind = max(row["ids_us"] / row["best_us"] - 1 for row in rows)
     between = max(1 - row["best_us"] / row["worst_us"] for row in rows)
@@ -93,7 +93,7 @@ def _spread() -> str:
 
 @experiment("opara", "Figure 3", "operators of two kinds side by side", seconds=1)
 def figure_3() -> Record:
-    """Launches both cases of Figure 3 in the order of the text and in that of Algorithm 2."""
+    """Launches both cases of Figure 3 in the order of the text, and in the order of Algorithm 2."""
     cases = fig_3(fitted())
     on_a100 = [case for case in cases if case.gpu == "a100"]
     checks = [

@@ -64,7 +64,7 @@ def _index(found: dict[str, Entries]) -> str:
         _INTRODUCTION,
         table(["", *VERDICTS, "in all"], rows),
         f"{total[NOT_TO_BE_HAD]} of {every} tables and figures, or "
-        f"{total[NOT_TO_BE_HAD] / every:.0%}, are not to be had here.",
+        f"{total[NOT_TO_BE_HAD] / every:.0%}, are not available here.",
         "## Every table and figure",
         _overview(found),
     ]
@@ -84,7 +84,7 @@ experiments with their time.
 Each table or figure of a paper has one of three verdicts. A program finds the verdict from our
 numbers, the numbers of the paper and a stated range. *Reproduced* means that every check of the
 experiment holds. *Contradicted* means that at least one check does not hold; the page of the paper
-then says why. *Not to be had* means that something is missing here, such as a GPU."""
+then says why. *Not available* means that something is missing here, such as a GPU."""
 
 
 _RANKED = """\
@@ -121,7 +121,7 @@ def _page(paper: str, entries: Entries) -> str:
     said = ", ".join(f"{counted[name]} {name}" for name in VERDICTS)
     parts = [
         f"# {short}, figure by figure",
-        f"{cite}. Of {len(entries)} tables and figures, these are the verdicts: {said}.",
+        f"{cite}. This page judges {len(entries)} tables and figures. The verdicts are: {said}.",
         *(part for name, (entry, record) in entries.items()
           for part in _section(paper, name, entry, record)),
     ]  # fmt: skip

@@ -43,7 +43,7 @@ class Ranking:
     ----------
     chart: the beginning of the titles of our charts.
     pairs: the pairs that the paper ranks at every point without an entry in `at`.
-    at: the pairs that the paper ranks at single points.
+    at: the pairs that the paper ranks at a single point, by point.
     more_is_better: whether a larger number of the chart is better.
     says: the place in the paper that gives the ranking.
     """
@@ -59,7 +59,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How many of the pairs that a paper ranks our numbers rank in the same way.
+    """How many pairs our numbers rank as a paper ranks them.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 """The result of an experiment, and the verdict that follows from it.
 
-No verdict is written by hand. An experiment gives checks: a number of ours beside a number of the
-paper, and the range in which ours must lie. The verdict follows from the checks each time a page is
-made, so that a changed number changes the verdict.
+No verdict is written by hand. An experiment gives checks. A check has a number of ours, a number of
+the paper, and the range in which our number must lie. The verdict follows from the checks each time
+a page is made, so that a changed number changes the verdict.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-REPRODUCED, CONTRADICTED, NOT_TO_BE_HAD = "reproduced", "contradicted", "not to be had"
+REPRODUCED, CONTRADICTED, NOT_TO_BE_HAD = "reproduced", "contradicted", "not available"
 VERDICTS = (REPRODUCED, CONTRADICTED, NOT_TO_BE_HAD)
 
 
@@ -112,7 +112,7 @@ class Record:
     checks: our numbers beside the paper's. Empty only if the experiment is not possible here.
     why: why our numbers differ from the paper's. It must be given if a check does not hold.
     missing: the missing equipment, if the experiment is not possible here.
-    remarks: facts that a reader needs whatever the verdict is.
+    remarks: facts that a reader needs for any verdict.
     seed: the seeds that were used; empty if nothing is random.
     """
 

@@ -95,7 +95,7 @@ def experiments(paper: str) -> list[Experiment]:
 
 
 def chosen(paper: str, name: str | None) -> list[Experiment]:
-    """The experiments of a paper that `name` means; all of them for None.
+    """The experiments of a paper with the name `name`; all experiments for None.
 
     `Table 3` also means `Table 3 (1)` and `Table 3 (2)`.
 

@@ -93,10 +93,11 @@ def given_blocks(name: str, graph: OpGraph) -> tuple[tuple[int, ...], ...]:
 
 
 def searched(found: Subject, scheduler: str, **options: Any) -> Found:
-    """Let a scheduler search block by block, and put the stages of the blocks together.
+    """Call a scheduler for each block, and put the stages of the blocks together.
 
     Each block must depend only on blocks before it. Blocks with equal kernels and edges have equal
-    stages, so one of them is searched, unless operators may be merged.
+    stages, so only one of these blocks is searched. If operators may be merged, every block is
+    searched.
     """
     us, priced = 0.0, 0
     known: dict[object, Schedule] = {}

@@ -47,7 +47,10 @@ def seeds(prefix: str, count: int) -> list[Any]:
 
 
 def mean(runs: Sequence[Any], key: str) -> float:
-    """Mean of the result `key` over the runs; 0 for a run whose last decision serves nothing."""
+    """The mean of the result `key` over the runs.
+
+    A run whose last decision serves nothing counts as 0.
+    """
     return float(np.mean([run["final"].get(key, 0.0) for run in runs]))
 
 
@@ -149,7 +152,7 @@ def figure_15() -> Record:
 
 @experiment("top", "Figure 16", "how much of the GPU is used", seconds=1)
 def figure_16() -> Record:
-    """Compares TOP's use of the GPU with that of IOS (one model) and of POS (three models)."""
+    """Compares TOP's use of the GPU with the use by IOS (one model) and by POS (three models)."""
     single, multi = cell("single-policies"), cell("policies-0.03")
     agents_1 = mean(seeds("single-mended", 2), "utilisation")
     agents_3 = mean(seeds("maddpg-small", 5), "utilisation")

@@ -199,8 +199,8 @@ def figure_26() -> Record:
 def figure_27() -> Record:
     """Compares TOP with other policies, with one model and with three, at several batch sizes.
 
-    The runs with three models are those of Figure 26. If this function runs alone, it makes them
-    first, and takes as long as Figure 26.
+    The runs with three models are those of Figure 26. If they are not made yet, this function makes
+    them first, and takes as long as Figure 26.
     """
     checks: list[Check] = []
     for label in (_ALL, *NETWORKS):

@@ -13,7 +13,7 @@ namespace tvm_interop::check {
 // For each operator, the relation stores one count for each stream: the number of operators of the
 // stream that have ended before the operator starts. A stream runs its operators in order, so the
 // count also says which operators these are. A count takes 4 bytes. If there are very many streams,
-// one bit for each pair of operators takes less memory. Then bits are stored in place of counts.
+// one bit for each pair of operators takes less memory than counts. The relation then stores bits.
 class HappensBefore {
  public:
   // `waits` lists for each operator the operators that it waits for, by number. Throws

@@ -145,9 +145,8 @@ class Checker {
     }
   }
 
-  // The ranges of those accesses in `writes` that come after the access `earlier`. If several
-  // operators each write a share of a range, the range counts only if all its shares are written
-  // after `earlier`.
+  // The ranges that `writes` writes after the access `earlier`. If several operators each write a
+  // share of a range, the range counts only if all its shares are written after `earlier`.
   std::vector<Range> WrittenAfter(size_t earlier, const std::vector<size_t>& writes) const {
     std::map<std::tuple<int64_t, int64_t, int>, std::vector<char>> seen;
     std::vector<Range> ranges;

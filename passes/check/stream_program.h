@@ -17,8 +17,8 @@ struct Access {
   int64_t begin = 0;
   int64_t end = 0;
   bool writes = false;
-  // The tensor that the bytes belong to, or -1 if unknown. When a tensor is read, the last write to
-  // its bytes must have been a write of the same tensor.
+  // The tensor that the bytes belong to, or -1 if unknown. When a tensor is read, the same tensor
+  // must have been the last that was written to these bytes.
   int tensor = -1;
   // Several operators may write one range together, each a different share of it. The shares are
   // numbered from 0 to `shares` - 1. A write by a single operator is share 0 of 1.
@@ -48,8 +48,8 @@ struct Fault {
   Kind kind;
   size_t first;  // indices into `accesses`
   size_t second;
-  // The bytes that both accesses touch. For a fault of the kind `kOverwritten`, only the bytes
-  // whose values are overwritten before they are read.
+  // The bytes that both accesses touch. For a fault of the kind `kOverwritten`, these are only the
+  // bytes that are overwritten before they are read.
   int64_t begin;
   int64_t end;
 };

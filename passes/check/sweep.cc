@@ -17,8 +17,8 @@ struct Segment {
   std::vector<const Access*> writers;
   std::vector<int> readers;  // the operators that have read the bytes since the last write
 
-  // Used only if the bytes are written in shares: the operators that read or wrote the bytes before
-  // the first share was written.
+  // The operators that read or wrote the bytes before the first share was written. Used only if the
+  // bytes are written in shares.
   std::vector<int> before;
 };
 

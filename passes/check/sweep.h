@@ -10,8 +10,8 @@ namespace tvm_interop::check {
 //
 // The sweep walks through the operators in a topological order. For each range of bytes, it keeps
 // the last writer and the operators that have read the range after this write. The next writer of
-// the range must come after all of these operators. These operators came after every earlier
-// operator that touched the range. So the next writer comes after the earlier operators too.
+// the range must come after all of these operators. They in turn come after every operator that
+// touched the range before. So the next writer comes after all earlier operators.
 //
 // If the result is true, the program is safe. If the result is false, the program may be safe or
 // unsafe. A safe program gives false in two cases. First, several operators write a range in

@@ -14,8 +14,9 @@ namespace {
 // operator in the prefix a last operator if none of its readers is in the prefix. Call an operator
 // after the prefix a first operator if it reads only operators in the prefix. If a last operator
 // reaches a first operator, it does so by a single edge. So there is a cut if and only if every
-// last operator has an edge to every first operator. It is enough to count these edges. Each
-// operator becomes a first and a last operator once, so all steps together take O(n + edges).
+// last operator has an edge to every first operator. So the edges from last operators to first
+// operators are counted. Each operator becomes a first operator once and a last operator once, so
+// all steps together take O(n + edges).
 class Prefix {
  public:
   explicit Prefix(const OpGraph& graph) : graph_(graph), unread_(graph.num_ops()) {

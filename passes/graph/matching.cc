@@ -61,7 +61,7 @@ class HopcroftKarp {
 
   // A depth-first search along the layers, from the free left vertex `root`. It has its own stack
   // and is not recursive, because a path can be as long as the graph. A right vertex leaves its
-  // layer as soon as it is tried, even if it leads to no free vertex.
+  // layer as soon as it is tried. It does so even if it leads to no free vertex.
   void Augment(int root) {
     std::vector<int> path_left = {root};
     std::vector<int> path_right;

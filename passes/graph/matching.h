@@ -11,8 +11,7 @@ namespace tvm_interop {
 // partner of every left vertex, or -1 for a left vertex without a partner.
 
 // Finds a maximum matching of a graph with many edges. `adjacency[u]` holds the right neighbours of
-// u, as a set of `num_right` bits. A phase takes O(left * right / 64), however many edges there
-// are.
+// u, as a set of `num_right` bits. A phase takes O(left * right / 64) for any number of edges.
 std::vector<int> MaximumMatching(const std::vector<BitSet>& adjacency, int num_right);
 
 // Finds a maximum matching that starts from `matching`. A vertex that is matched in `matching`

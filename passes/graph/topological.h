@@ -6,8 +6,8 @@
 namespace tvm_interop {
 
 // The vertices in an order in which every edge goes forward. Among the vertices that are ready, the
-// lowest comes first. Vertices on a cycle, and vertices that a cycle leads to, are left out. If
-// there are any, the result is shorter than `successors`.
+// lowest comes first. Vertices on a cycle are left out, and so are vertices that can be reached
+// from a cycle. If the graph has cycles, the result is therefore shorter than `successors`.
 std::vector<int> TopologicalOrder(const std::vector<std::vector<int>>& successors);
 
 // The vertices of one cycle, in the order of its edges. The graph must have a cycle.

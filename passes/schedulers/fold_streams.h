@@ -16,8 +16,9 @@ std::vector<std::vector<int>> FoldStreams(const std::vector<std::vector<int>>& s
                                           const std::vector<double>& op_us, int num_streams,
                                           const std::vector<int>& order);
 
-// The operators sorted by the time at which each could start if a stream were always free.
-// Operators with equal times are in topological order. So the result is a topological order too.
+// The operators sorted by their earliest start times. The earliest start time of an operator
+// assumes that a stream is always free. Operators with equal times are in topological order. So the
+// result is a topological order too.
 std::vector<int> EarliestFirst(const OpGraph& graph, const std::vector<double>& op_us);
 
 }  // namespace tvm_interop

@@ -200,9 +200,9 @@ class Annealed {
     return true;
   }
 
-  // A mark is a position in the sequence. For each mark, `marks_` stores the time at which each GPU
-  // is free just before the stage at this position. Finds the last mark that is not after position
-  // `from`, copies its times into `free_us_`, and returns its position.
+  // Finds the last mark that is not after position `from`, copies its times into `free_us_`, and
+  // returns its position. A mark is a position in the sequence. For each mark, `marks_` stores the
+  // time at which each GPU is free just before the stage at this position.
   int BackToMark(int from) {
     if (from == 0) {
       free_us_.assign(gpus_, 0.0);

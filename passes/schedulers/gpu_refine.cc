@@ -43,9 +43,9 @@ RefineResult RefineOnGpus(const GpuCosts& costs, const GpuStages& initial,
       heat_us = hottest_us * std::pow(kColdest / kHottest, done);
     }
     // By the rule of Metropolis, a change that makes the makespan longer by d is kept with
-    // probability exp(-d / temperature). The random number is drawn before the change. So the
-    // random number gives a limit for the makespan, at which the computation of the makespan can
-    // stop.
+    // probability exp(-d / temperature). The random number is drawn before the change. From it
+    // follows the largest makespan with which the change is kept. The computation of the makespan
+    // can stop at this limit.
     const double slack_us = -heat_us * std::log(1.0 - dice.Share());
     state.Change(std::nextafter(state.makespan_us() + slack_us, Annealed::kTooLate));
     if (state.makespan_us() < best.makespan_us) state.Write(&best);

@@ -37,10 +37,10 @@ StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int 
 // and the latency of the schedule gets lower. If several windows begin with the same operator, the
 // window that gives the lowest latency of the schedule is taken, with ties to the smallest window.
 //
-// This differs from the paper's listing in two ways. In the listing, a merged stage is kept (line
-// 11) before it is known whether it improves the schedule (line 14). Here a merged stage is kept
-// only if it is an improvement. The listing looks for cycles only along the edges of the graph.
-// Here a cycle may also lead from an operator to the next one on its GPU.
+// This differs from the paper's listing in two ways. First, the listing keeps a merged stage (line
+// 11) before it tests whether the stage improves the schedule (line 14). Here a merged stage is
+// kept only if it is an improvement. Second, the listing looks for cycles only along the edges of
+// the graph. Here a cycle may also lead from an operator to the next operator on its GPU.
 //
 // A stage starts once its GPU is free and all inputs of all its operators have arrived. Its
 // operators end together. Operators are not merged if `prices` has no latency for them. With

@@ -31,8 +31,8 @@ LongestPath PathSearch::TakeLongest() {
       }
     }
     next_[*rank] = next;
-    // A path may contain this operator as an inner operator only if no neighbour of this operator
-    // is taken (on an earlier path). If a neighbour is taken, the path ends here.
+    // An operator is taken if it is on an earlier path. If a neighbour of this operator is taken,
+    // this operator cannot be inside a path, so the path ends here.
     tail_us_[*rank] = costs_.us(*rank) + (is_clean_[*rank] ? behind_us : out_us_[*rank]);
     const double head_us = in_us_[*rank] + costs_.us(*rank) + behind_us;
     if (head_us > path.us || (head_us == path.us && IsEarlier(*rank, first))) {
@@ -77,8 +77,9 @@ int BestGpu(ListOnGpus* mapping, const std::vector<int>& path) {
       best_us = us;
       best = gpu;
     }
-    // Adding a path never lowers the latency. So no GPU is better than a GPU on which the path does
-    // not raise the latency. All empty GPUs give the same latency, so only one of them is tried.
+    // Adding a path never lowers the latency. So if the path does not raise the latency on some
+    // GPU, no other GPU is better. All empty GPUs give the same latency, so only one of them is
+    // tried.
     if (best_us <= mapping->latency_us() || mapping->is_empty(gpu)) break;
   }
   return best;

@@ -53,9 +53,9 @@ class PathSearch {
 // length of a path is the sum over its operators and the edges between them, plus two more edges:
 // the longest edge from a mapped operator to the path's first operator, and the longest edge from
 // the path's last operator to a mapped operator. Ties go to the path whose first operator is
-// earliest in topological order. If a path that ends at an operator is as long as with a
-// continuation, it ends there. If several continuations are equally long, the one whose next
-// operator is earliest is taken. Ties between GPUs go to the lowest.
+// earliest in topological order. If a continuation does not make a path longer, the path ends
+// without it. If several continuations are equally long, the continuation whose next operator is
+// earliest is taken. Ties between GPUs go to the lowest.
 //
 // Takes O(paths * gpus * (operators + edges)). For each path, only the operators from its first
 // operator on are computed again.

@@ -28,7 +28,7 @@ class Recurrence {
   // table holds for it. Fills `gpu_of_`.
   template <typename Visit>
   void WalkBack(int rank, int gpu, Visit visit);
-  // Tries the operator `rank` on each GPU. The operators of lower ranks are mapped as in the best
+  // Tries the operator `rank` on each GPU. For the operators of lower ranks, it takes the best
   // mapping in which the operator of rank `rank` - 1 is on GPU `before`.
   void Extend(int rank, int before);
 

@@ -58,8 +58,8 @@ std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_
 size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   std::vector<int> place(graph.num_ops(), -1);
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = static_cast<int>(i);
-  // Let read[i] be the number of operators before position i that operators from position i on
-  // read. change[i] is read[i] - read[i - 1].
+  // read[i] is the number of operators before position i whose output an operator at position i or
+  // later reads. change[i] is read[i] - read[i - 1].
   std::vector<int> change(ops.size() + 1);
   for (size_t i = 0; i < ops.size(); ++i) {
     int last = -1;
@@ -84,9 +84,9 @@ size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
 }
 
 // A lower bound on the number of transitions of a part. Any set that holds all predecessors of its
-// operators is a state, because operators can be removed one at a time. Take any b of the `width`
-// operators of an antichain. There is a state in which exactly these b operators have no readers.
-// Any 1 to `max_groups` of these b operators are an ending of that state.
+// operators is a state, because operators can be removed one at a time. For any b of the `width`
+// operators of an antichain, there is a state in which exactly these b operators have no readers.
+// Any 1 to `max_groups` of the b operators are an ending of that state.
 double LeastTransitions(int width, int max_groups) {
   const std::vector<double> endings_of = LeastEndings(width, max_groups);
   double least = 0, choose = 1;  // "width choose b"

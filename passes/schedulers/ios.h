@@ -19,7 +19,7 @@ struct IosOptions {
   // and takes 8 bytes. The stages may take about as much memory again. While a part is searched,
   // its sets of operators may take as much memory too.
   int64_t max_transitions = 8'000'000;
-  // Whether a block that needs more transitions than it may have is cut. If false, the block is
+  // Whether to cut a block that needs more transitions than it may have. If false, the block is
   // left out.
   bool cuts = true;
   // A function that says whether the search must end early. Once it returns true, the remaining
@@ -49,9 +49,9 @@ class PartSearch;
 // A transition is a state and one of its endings. Each block may use an equal share of the limit
 // `max_transitions`. The blocks that need the fewest transitions come first. Transitions that a
 // block does not use are left to the blocks after it. A block that needs more than its share is
-// left out or cut in two. Its parts are cut again if need be, and each part is searched separately.
-// This bounds the memory, but the schedule is then only optimal between the cuts. A part of one
-// operator is never cut: its one transition is kept even if it exceeds the limit.
+// left out or cut in two. A part that is still too large is cut again. Each part is searched
+// separately. This bounds the memory, but the schedule is then only optimal between the cuts. A
+// part of one operator is never cut: its one transition is kept even if it exceeds the limit.
 //
 // A cut separates operators that can start early from operators that can start late. It is near the
 // middle of the block, at a position where operators after the cut read few operators before it.

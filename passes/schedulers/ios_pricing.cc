@@ -13,8 +13,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // The search looks only at sequences of stages whose cost exceeds the cost of the cheapest sequence
 // by at most a limit, called the gap. Each call asks for more stages than the last call. So it
-// starts with kGapGrowth times the gap that the last call needed. It is better to start with a gap
-// that is too large: if the gap is too small, a second search is needed.
+// starts with kGapGrowth times the gap that the last call needed. A gap that is too large is better
+// than a gap that is too small, which makes a second search necessary.
 constexpr double kGapGrowth = 1.25;
 
 std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& op_us) {
@@ -30,10 +30,9 @@ std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& 
 }
 
 // Returns the `count` stages that add least to the cost of a part. A way is a sequence of stages
-// that runs all operators of the part. What a stage adds is the cost of the cheapest way that uses
-// the stage, minus the cost of the cheapest way of all. The stage that adds least comes first.
-// Returns fewer stages if there are no more. Parts that are solved and stages marked in `is_wanted`
-// are left out.
+// that runs all operators of the part. A stage adds the cost of the cheapest way that uses the
+// stage, minus the cost of the cheapest way. The stage that adds least comes first. Returns fewer
+// stages if there are no more. Parts that are solved and stages marked in `is_wanted` are left out.
 std::vector<WantedStage> NearestStages(const IosSearch& search, const std::vector<double>& value_us,
                                        const std::vector<char>& is_priced,
                                        const std::vector<char>& is_wanted, size_t count,

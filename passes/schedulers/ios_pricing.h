@@ -37,8 +37,8 @@ struct PricingProgress {
   std::vector<CheapestWays> ways;  // by part
   std::vector<char> is_solved;     // for each part, whether its cheapest stages have prices
 
-  // The search first looks at sequences of stages that cost at most this much more than the
-  // cheapest sequence, in microseconds. The number changes only the time of the search, not the
+  // A number of microseconds. The search first looks at sequences of stages that cost at most this
+  // much more than the cheapest sequence. The number changes only the time of the search, not the
   // result.
   double gap_us = 0;
 };
@@ -54,9 +54,9 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
                                  const std::vector<char>& is_priced, size_t at_least,
                                  PricingProgress* progress);
 
-// Asks for the prices (latencies) of only those stages that an optimal schedule may need. As long
-// as no price is below its bound, the schedule is exactly the same as if all stages were priced,
-// including the choice in each tie.
+// Asks for the prices (latencies) of only those stages that an optimal schedule may need. If no
+// price is below its bound, the schedule is exactly the schedule that all prices would give, also
+// where costs are equal.
 //
 // A stage takes at least as long as its longest group. A group takes the sum of the latencies that
 // its operators have when they run alone. It also takes at least its total work divided by the
@@ -66,9 +66,9 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
 // prices. Then no other schedule is cheaper: the cost of another schedule is at least the sum of
 // its bounds and prices, and this sum is at least the cost of the schedule found.
 //
-// Each round also prices some further stages, which a schedule can use with the least additional
-// cost. A stage is left out if a schedule of priced stages is cheaper than every schedule with this
-// stage.
+// Each round also prices some further stages, namely the stages that add least to the cost of a
+// schedule. A stage is left out if a schedule of priced stages is cheaper than every schedule with
+// this stage.
 //
 // If a price is below its bound by more than the tolerance and the slack, it is counted. All bounds
 // are then multiplied by the lowest ratio of a price to its bound, and lowered by the tolerance and
@@ -93,8 +93,8 @@ class IosPricing {
   std::vector<size_t> Next(size_t at_least);
   // Sets the prices (latencies) of the stages that Next returned last. Returns how many prices were
   // below their bound. A price of infinity says that the latency of the stage could not be found.
-  // Then this stage and all stages without a price are never chosen, and Next asks for no more
-  // stages.
+  // From then on, Next asks for no more stages. This stage and all stages without a price are never
+  // chosen.
   int64_t SetPrices(const std::vector<double>& price_us);
 
   // The latency of each stage, or its lower bound if the latency is unknown. The search is solved

@@ -13,10 +13,10 @@ class Draw {
  public:
   explicit Draw(uint64_t seed) : engine_(seed) {}
 
-  // A uniform number in [0, bound). It uses only the random engine of the C++ standard library,
-  // which gives the same numbers in every implementation, and not the distributions, which do not.
-  // So that all results are equally likely, numbers above the last whole multiple of `bound` are
-  // drawn again.
+  // A uniform number in [0, bound). It uses the random engine of the C++ standard library, which
+  // gives the same numbers in every implementation. It does not use the library's distributions,
+  // whose numbers may differ. Numbers above the last whole multiple of `bound` are drawn again, so
+  // that all results are equally likely.
   size_t operator()(size_t bound) {
     const uint64_t surplus = (UINT64_MAX % bound + 1) % bound;
     uint64_t drawn = engine_();

@@ -16,7 +16,7 @@ using GpuOrders = std::vector<std::vector<int>>;
 // and the mapped operators that it reads have finished. If it reads an operator on another GPU, the
 // time of the copy is added. Operators that are not mapped do not count (HIOS, section IV-A).
 //
-// When operators are added, only the times of the operators from the first new operator on are
+// When operators are added, only the times of the first new operator and the operators after it are
 // computed again. This takes O(gpus log n + operators + edges), counting only operators and edges
 // from the first new operator on.
 class ListOnGpus {

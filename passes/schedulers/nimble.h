@@ -30,10 +30,10 @@ struct NimbleSchedule {
 // last operator reaches. This adds no new order and costs no wait. So a matching of the transitive
 // closure gives the streams. Among the matchings that hold |M| edges of E', we want a largest one.
 // By complementary slackness, these are exactly the matchings that cover a minimum vertex cover of
-// E' (Koenig) and use only its tight edges. An edge of E' is tight if exactly one end is in the
-// cover. Another edge of the closure is tight if no end is in the cover. M covers the vertex cover.
-// If M grows along tight edges, the vertex cover stays covered. So the second matching costs no
-// wait, and no assignment with as few waits has fewer streams.
+// E' (Koenig) and use only tight edges. An edge of E' is tight if exactly one end is in the cover.
+// Any other edge of the closure is tight if no end is in the cover. M covers the vertex cover. If M
+// grows along tight edges, the vertex cover stays covered. So the second matching costs no wait,
+// and no assignment with as few waits has fewer streams.
 //
 // For neural networks, the number of streams is usually the graph's width. It is a little larger if
 // the fewest waits need more streams. A phase of the second matching takes O(n^2 / 64), and there

@@ -17,9 +17,9 @@ struct OparaSchedule {
 // The launch order is found first (Algorithm 2). Among the operators that are ready, Opara takes a
 // memory-bound and a compute-bound operator in turn, beginning with a memory-bound operator. If no
 // operator of one kind is ready, it takes an operator of the other kind. Within a kind, the
-// operator of least `demand` comes first. Ties go to the operator that has been ready for longest,
-// because the paper appends ready operators to a list, and takes the first one of least demand.
-// Operators that became ready together are in the list by ascending id.
+// operator of least `demand` comes first. Ties go to the operator that has been ready for longest.
+// The paper appends ready operators to a list, and takes the first operator of least demand from
+// it. Operators that became ready together are in the list by ascending id.
 //
 // Then the operators are put onto streams in launch order (Algorithm 1). An operator goes to the
 // stream of a predecessor if no other reader of this predecessor is launched before the operator.

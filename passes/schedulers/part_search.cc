@@ -98,7 +98,7 @@ class PartSearchOf : public PartSearch {
       if (state_sizes_[state] == 0) continue;  // the empty state costs nothing
 
       // The total of a transition is the cost of the cheapest sequence that starts with it. Since
-      // the last call, totals can only have risen. So if the total of the transition that was
+      // the last call, no total has become smaller. So if the total of the transition that was
       // chosen last has not changed, this transition is still the cheapest, and still wins ties.
       size_t first = ways->first[state];
       if (first != CheapestWays::kUnknown &&
@@ -132,8 +132,8 @@ class PartSearchOf : public PartSearch {
                   const CheapestWays& ways, double gap_us,
                   std::vector<WantedStage>* near) const override {
     const double best_us = ways.cost_us[0];
-    // Allow a small difference: sums of the same numbers in another order may differ in their last
-    // bits.
+    // Allow a small difference, because sums of the same numbers in another order may differ in
+    // their last bits.
     const double limit_us = (best_us + gap_us) * (1 + kRounding);
     const WaysThrough found = FindWaysThrough(value_us, is_priced, ways, limit_us);
     double next_us = found.beyond_us;

@@ -38,7 +38,7 @@ class PartSearch {
   // path between two of them.
   static std::unique_ptr<PartSearch> Make(const OpGraph& graph, std::vector<int> ops,
                                           const EndingLimits& limits);
-  // Makes a part that runs all its operators in one stage, whatever its size.
+  // Makes a part of any size, which runs all its operators in one stage.
   static std::unique_ptr<PartSearch> MakeFixed(const OpGraph& graph, std::vector<int> ops);
   virtual ~PartSearch() = default;
 

@@ -248,7 +248,7 @@ class StageBeamOf : public StageBeam {
         if (limits_.max_groups > 0 && static_cast<int>(chosen.size()) == limits_.max_groups) break;
       }
     }
-    // For each set of operators that can be merged, those operators of the set that are ready. The
+    // For each set of operators that can be merged, the operators of the set that are ready. The
     // operators with the longest path to the end come first.
     std::map<int, std::vector<Set>> mergeable;
     for (const Group& group : groups_) {

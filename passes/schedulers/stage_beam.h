@@ -23,13 +23,13 @@ struct BeamOptions {
 
   // The search drops a sequence of stages once the sequence cannot cost less than `below_us`.
   double below_us = 0;
-  // How many operators a good schedule runs at once on average. To rank states, the search
-  // estimates that the operators that are left take at least the sum of their latencies divided by
-  // this number.
+  // The average number of operators that a good schedule runs at once. To rank states, the search
+  // assumes that the remaining operators take at least the sum of their latencies divided by this
+  // number.
   double parallelism = 1;
-  // Every schedule takes at least this share of the longest path through the operators that are
-  // left. The share is less than 1 if a stage may take less time than its longest group, for
-  // example because its operators are merged.
+  // Every schedule takes at least this share of the longest path through the remaining operators.
+  // The share is less than 1 if a stage may take less time than its longest group, for example
+  // because its operators are merged.
   double certain = 1;
   int64_t max_transitions = 0;
   // A function that says whether the search must end early. The search calls it again and again.
@@ -44,10 +44,10 @@ struct BeamResult {
 };
 
 // Looks for a cheap sequence of stages in a part of a graph that is too large to enumerate. A state
-// is the set of operators that are left. States with equally many operators left are compared by
-// the price of their stages so far plus an estimate for the operators that are left. The best
-// `width` of these states are kept. The result need not be optimal. A larger width gives better
-// sequences.
+// is the set of operators that are left. States with the same number of operators left are
+// compared. Their rank is the price of their stages so far plus an estimate for the operators that
+// are left. The best `width` of these states are kept. The result need not be optimal. A larger
+// width gives better sequences.
 //
 // From a state, the search tries only some stages. For each length that a group can have, it lists
 // the groups of at most this length. Groups with the longest path from them to the end come first,

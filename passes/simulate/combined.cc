@@ -296,8 +296,8 @@ class CombinedServing::State {
   // Lets the running combined block end. Returns false if it does not end by `until_us`.
   bool Finish(double until_us) {
     const double end_us = flight_.end_us();
-    // If the run began before the window or ends after it, only the part of its busy time inside
-    // the window counts.
+    // A run may begin before the window, or end after it. Only its busy time inside the window
+    // counts.
     const double from_us = std::max(flight_.began_us, begin_us_);
     const bool is_within = flight_.began_us >= begin_us_ && end_us <= until_us;
     window_.busy_us += is_within ? flight_.alone.busy_us

@@ -82,7 +82,7 @@ class CombinedServing {
   CombinedServing(const ServingDevice& device, std::vector<Follower> followers);
   ~CombinedServing();
 
-  // Serves by another decision (`combination`) from now on. A running combined block ends first.
+  // From now on, serves by another decision (`combination`). A running combined block ends first.
   // The programs must live until the next decision. All decisions have the same numbers of models
   // and blocks.
   //

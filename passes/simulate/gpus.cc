@@ -38,7 +38,7 @@ Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
         double there_us = times.end_us[launch_of[source]];
         if (device_of(source) != launch.device) {
           // If links make one copy at a time (kFifo), `copies` holds the time at which each copy
-          // arrives, which was computed when its source ended.
+          // arrives. This time was computed when the source of the copy ended.
           there_us = links == Links::kDelay ? there_us + us : copies[source][launch.device];
         }
         start_us = std::max(start_us, there_us);

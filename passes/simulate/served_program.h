@@ -63,9 +63,9 @@ class ServedProgram {
   };
 
   // `ops` describes each operator by its id, and `streams` holds each operator once. Throws
-  // ScheduleError for streams that ValidateStreams refuses; for an operator that reads an operator
-  // of a later segment; for an operator that comes after an operator of a later segment on its
-  // stream; for a part outside 0 to 63; and for an edge between two parts.
+  // ScheduleError for streams that ValidateStreams refuses, for a part outside 0 to 63, and for an
+  // edge between two parts. Also throws it if segments are out of order: an operator must not read
+  // an operator of a later segment, or come after one on its stream.
   ServedProgram(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                 const std::vector<ServedOp>& ops, bool has_barriers);
 
@@ -77,8 +77,8 @@ class ServedProgram {
   const Variant& Of(uint64_t present) const;
 
   // The time of a run of the parts in `present` if nothing else runs on the device. The program
-  // stores one time for each `present`, whatever the device. So all calls must name the same
-  // device.
+  // stores one time for each `present`, for the device of the first call. So all calls must name
+  // the same device.
   AloneRun Alone(uint64_t present, const ServingDevice& device) const;
 
  private:

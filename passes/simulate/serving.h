@@ -15,7 +15,7 @@ namespace tvm_interop {
 // The host launches the operators of a segment in launch order, as soon as the operators of the
 // segment before it have ended. A single host launches the operators of all instances one by one,
 // in the order in which they become ready for launch. An operator starts once it is launched and
-// everything it waits for has ended.
+// all operators that it waits for have ended.
 class ServingEngine {
  public:
   explicit ServingEngine(const ServingDevice& device) : device_(device), shared_(device.limits) {}
@@ -26,8 +26,8 @@ class ServingEngine {
   int num_running() const { return num_running_; }
 
   // Starts an instance now and returns its number. The number may be used again once Advance has
-  // returned it. `alone` says that no other instance runs at the same time. Then the time of the
-  // run comes from ServedProgram::Alone. Throws ScheduleError if another instance runs beside an
+  // returned it. With `alone`, no other instance may run at the same time, and the time of the run
+  // comes from ServedProgram::Alone. Throws ScheduleError if another instance runs beside an
   // instance that runs alone. Also throws ScheduleError if `present` holds no part, a part that the
   // program does not have, or parts without operators.
   int Start(const ServedProgram& program, uint64_t present, bool alone);

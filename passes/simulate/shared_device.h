@@ -22,11 +22,11 @@ void CheckSimulatedTime(double value);
 
 // Operators that run at once and slow each other down.
 //
-// While a set R of operators runs, their arithmetic takes max(1, sum over R of cores / `cores`)
-// times as long as if each ran alone. Memory traffic takes max(1, sum over R of memory_share /
-// `bandwidth`) times as long. The slowdown of an operator is the mean of these two factors,
-// weighted by its memory_share, times the factor for interference. An operator is not in R while
-// the delay for its waits lasts.
+// Let R be the set of running operators. Compared with operators that run alone, their arithmetic
+// takes max(1, sum over R of cores / `cores`) times as long. Their memory traffic takes max(1, sum
+// over R of memory_share / `bandwidth`) times as long. The slowdown of an operator is the mean of
+// these two factors, weighted by its memory_share, times the factor for interference. An operator
+// is not in R while the delay for its waits lasts.
 class SharedDevice {
  public:
   explicit SharedDevice(const DeviceLimits& limits) : limits_(limits) {}

@@ -28,7 +28,7 @@ struct Integers {
     fields->Visit("steps", &steps);
   }
 
-  // Returns what is wrong with the steps, or an empty string if nothing is wrong. `has_sum` says
+  // Returns a description of the first fault of the steps, or an empty string. `has_sum` says
   // whether the operator adds a tensor. If it does, exactly one step must add the tensor.
   std::string WhyWrong(bool has_sum) const {
     int added = 0;

@@ -15,8 +15,8 @@ constexpr size_t kAlignment = 64;
 // The size of a chunk, from which constants get their memory. A chunk is large, so that only a
 // small share of it remains unused at its end. Pages that nobody touches take no memory.
 constexpr size_t kChunk = 8 * kLargePage;
-// Constants below this size are not put into large pages, which would gain nothing: such small
-// constants stay in the cache anyway.
+// Constants below this size are not put into large pages. They would gain nothing, because such
+// small constants stay in the cache.
 constexpr size_t kSmall = size_t{16} << 10;
 
 size_t Rounded(size_t nbytes, size_t to) { return (nbytes + to - 1) / to * to; }

@@ -14,12 +14,12 @@ constexpr size_t kLargePage = size_t{2} << 20;
 // or has no large pages, nothing changes.
 void PreferLargePages(void* begin, size_t nbytes);
 
-// Returns zeros at an address that is a multiple of 64, for constants that each run reads, such as
-// packed weights. They lie in large pages. Constants that one thread asks for share pages.
+// Returns zeros at an address that is a multiple of 64, in large pages. They are for constants that
+// each run reads, such as packed weights. The constants of one thread share pages.
 //
-// Pages that several constants share are freed when none of these constants is needed any more. So
-// use this function only for constants that are needed for about the same time, such as those of a
-// model. Throws std::bad_alloc.
+// Shared pages are freed when none of their constants is needed any more. So use this function only
+// for constants that are needed for about the same time, such as the constants of a model. Throws
+// std::bad_alloc.
 std::shared_ptr<char> ZerosInLargePages(size_t nbytes);
 
 }  // namespace tvm_interop

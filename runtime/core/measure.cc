@@ -9,7 +9,7 @@ namespace tvm_interop {
 namespace {
 
 // To prime an executor is to run it once, untimed, before each timed run. An executor whose run
-// took longer than this is not primed, because cold caches make such a run hardly longer: a core's
+// took longer than this is not primed, because cold caches make such a run hardly longer. A core's
 // cache holds a megabyte, and filling it takes some 50 microseconds.
 constexpr double kLongSeconds = 2e-3;
 

@@ -12,7 +12,7 @@ namespace tvm_interop {
 // first executor, then all values of the second, and so on.
 //
 // The executors are interleaved. Every round runs each executor once, in an order drawn anew from
-// `seed`. So if the clock of the processor or the load of other processes changes, this affects all
+// `seed`. So a change of the processor's clock, or of the load by other processes, affects all
 // executors alike. The first `warmup` rounds are not recorded.
 //
 // If `primed` is true, each executor runs once, untimed, before each timed run. Then its streams

@@ -37,9 +37,9 @@ class OpDescription {
 
   // The number of tensors that the operator takes, its output included.
   virtual size_t NumArguments() const = 0;
-  // Returns what is wrong with the fields or shapes of this kind, or an empty string if nothing is
-  // wrong. For example, a shape may not follow from the other shapes. The caller has checked that
-  // there are as many shapes as arguments, and that no tensor is empty.
+  // Returns the fault of the fields or shapes of this kind, or an empty string if there is none.
+  // For example, a shape may not follow from the other shapes. The caller has checked that there
+  // are as many shapes as arguments, and that no tensor is empty.
   virtual std::string WhyWrong() const = 0;
   // Visits all fields of the operator except its tensors.
   virtual void VisitFields(Fields* /*fields*/) {}
@@ -106,7 +106,7 @@ class RegisteredKind {
   }
 };
 
-// Returns what is wrong with a description, or an empty string if nothing is wrong. This
+// Returns a sentence about a fault of a description, or an empty string if there is none. This
 // function checks only what every kernel library requires.
 std::string WhyMalformed(const OpDescription& op);
 

@@ -38,8 +38,8 @@ struct Window {
   }
 };
 
-// Returns what is wrong with a pooling of these shapes, or an empty string if nothing is wrong.
-// Both shapes are N,C,H,W.
+// Returns the fault of a pooling of these shapes, or an empty string if there is none. Both shapes
+// are N,C,H,W.
 std::string WhyNoPooling(const Window& window, const std::vector<int64_t>& data,
                          const std::vector<int64_t>& output);
 

@@ -34,8 +34,8 @@ pid_t StartWitness() {
     }).detach();
     witness = known.get();
   } catch (const std::system_error&) {
-    // Without a witness thread (see `StartWitness`), `Affinity` notices a new mask of the user only
-    // if the user sets it on the narrowed thread itself.
+    // If there is no witness thread (see `StartWitness`), `Affinity` notices only masks that the
+    // user sets on the narrowed thread itself.
   }
   return witness;
 }
@@ -74,10 +74,10 @@ bool Affinity::HasChoice() {
   if (!CPU_EQUAL(&now, &set_)) allowed_ = set_ = now;
   if (witness_ != 0 && Get(witness_, &witness) && !CPU_EQUAL(&witness, &seen_)) {
     allowed_ = seen_ = witness;
-    // This object may have narrowed its thread just after the user set a mask on all threads. The
-    // narrow mask then replaced the user's mask, so set the user's mask again. The mask of the
-    // witness is the user's mask already: `taskset -ap` changes the witness first, because the
-    // witness is older than the narrowed threads.
+    // The user may have set a mask on all threads just before this object narrowed its thread. The
+    // narrow mask then replaced the user's mask, so set the user's mask again. The witness has the
+    // user's mask already: `taskset -ap` changes the witness first, because the witness is older
+    // than the narrowed threads.
     if (!CPU_EQUAL(&now, &allowed_)) Set(allowed_);
   }
   return CPU_COUNT(&allowed_) > 1;

@@ -22,11 +22,11 @@ class Affinity {
   // From now on, this object narrows the mask of the calling thread. `witness` is the result of
   // `StartWitness`. Must be called before any other function.
   void Adopt(pid_t witness);
-  // Lets the thread run on all allowed CPUs except `cpu`. Does nothing if the user allows only one
-  // CPU. A negative `cpu` excludes no CPU.
+  // Allows the thread to run on all allowed CPUs except `cpu`. Does nothing if the user allows only
+  // one CPU. A negative `cpu` excludes no CPU.
   void KeepOff(int cpu);
-  // Lets the thread run on `cpu` alone. Returns false if the thread may not run on `cpu`, if the
-  // user allows only one CPU, or if the system refuses.
+  // Confines the thread to `cpu`. Returns false if the thread may not run on `cpu`, if the user
+  // allows only one CPU, or if the system refuses.
   bool KeepOn(int cpu);
 
  private:

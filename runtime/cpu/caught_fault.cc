@@ -26,16 +26,16 @@ void Handle(int signal, siginfo_t* info, void*) {
     here->fault = {signal, info->si_addr};
     siglongjmp(here->state, 1);
   }
-  // The faults of this thread are not to be caught now. So restore the earlier handler. The fault
-  // then occurs again at once, and the earlier handler receives it.
+  // Faults of this thread must not be caught now. So restore the earlier handler. The fault then
+  // occurs again at once, and the earlier handler receives it.
   for (size_t i = 0; i < kSignals.size(); ++i) {
     if (kSignals[i] == signal) sigaction(signal, &before[i], nullptr);
   }
 }
 
 // Keeps our signal handlers installed while any thread needs them. The mutex guards the number of
-// these threads. `before` holds the handlers that were installed before ours. It is written only
-// while our handlers are not installed, and our handlers only read it.
+// these threads. `before` holds the handlers that were installed before ours. Our handlers read it
+// without a lock. This is safe, because it is written only while our handlers are not installed.
 class Handlers {
  public:
   Handlers() {

@@ -35,8 +35,8 @@ struct PlannedOp {
 // Runs a plan on CPU streams, with the calling thread and a thread pool. Each stream runs its
 // operators in order. An operator starts once the operators that it waits for have ended.
 //
-// If there is only one stream, the calling thread runs the operators in a plain loop. Then no
-// stream has to be claimed, which would cost time.
+// If there is only one stream, the calling thread runs the operators in a plain loop. This saves
+// the time to claim the stream.
 class CpuExecutor : public Timed, private OperatorWork {
  public:
   // `threads` is the number of threads for the parallel loops of one stream's kernels; 0 means all
@@ -44,8 +44,8 @@ class CpuExecutor : public Timed, private OperatorWork {
   // does not exist, if an operator waits for an operator that is not earlier in `ops`, or if the
   // system refuses to start a thread.
   //
-  // `guests` is the pool to run in. Null means the pool of the process. A forked child uses the
-  // pool of the process in any case, because the guests stayed in the parent.
+  // `guests` is the pool to run in. Null means the pool of the process. A forked child always uses
+  // the pool of the process, because the guests stayed in the parent.
   CpuExecutor(int num_streams, int threads, const std::vector<PlannedOp>& ops,
               std::shared_ptr<ThreadPool> guests = nullptr);
   ~CpuExecutor() override;

@@ -18,7 +18,7 @@ struct KernelArgument {
   // Whether the tensor holds the same numbers in every run. The numbers may change only if `Repack`
   // is called before the next run.
   bool is_constant = false;
-  // Whether the numbers cannot change while the kernel lives. If two such arguments have the same
+  // Whether the numbers stay the same while the kernel lives. If two such arguments have the same
   // address, they have the same numbers.
   bool is_read_only = false;
   // The position of the argument's first number, in bytes after the tensor's address.

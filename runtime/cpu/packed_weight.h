@@ -17,9 +17,9 @@ namespace tvm_interop {
 template <typename Form>
 class PackedWeight {
  public:
-  // Lets `pack` write the packed form of `given` to `packed_bytes` bytes of memory, which are zero
-  // before the first call. `given` is a weight or a part of one, and `given_bytes` is the size of
-  // the whole weight.
+  // Calls `pack` to write the packed form of `given` to `packed_bytes` bytes of memory. They are
+  // zero before the first call. `given` is a weight or a part of one, and `given_bytes` is the size
+  // of the whole weight.
   template <typename Pack>
   void Update(const KernelArgument& given, size_t given_bytes, Form form, size_t packed_bytes,
               const Pack& pack) {

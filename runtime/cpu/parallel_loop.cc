@@ -14,9 +14,9 @@ namespace {
 thread_local int current_team = 0;
 thread_local bool inside_loop = false;
 
-// A parallel loop. The object is reused for many loops and is never destroyed. So a loop need not
-// wait for a helper that has looked at the object and then lost its core: this helper may go on
-// safely long after the loop has ended.
+// A parallel loop. The object is reused for many loops and is never destroyed. A helper may look at
+// the object, lose its core, and go on long after the loop has ended. This is safe, so a loop need
+// not wait for such a helper.
 class Loop : public Job {
  public:
   // Claims this object for a loop of the calling thread. Returns false if another thread has
@@ -66,8 +66,8 @@ class Loop : public Job {
       inside_loop = false;
       helped = true;
       PreemptionPoint();
-      // The decrement of `left_` also acts as a release. So the thread that started the loop sees
-      // the data that the task wrote.
+      // The decrement of `left_` is also a release. So the thread that started the loop sees the
+      // data that the task wrote.
       if (left_.fetch_sub(1, std::memory_order_seq_cst) == 1) Announce(0);
       seen = claims_.load(std::memory_order_acquire);
     }

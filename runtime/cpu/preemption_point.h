@@ -1,10 +1,10 @@
 #ifndef RUNTIME_CPU_PREEMPTION_POINT_H_
 #define RUNTIME_CPU_PREEMPTION_POINT_H_
 
-// Marks a place between two steps of a claim. If the thread loses its core there, a race is most
-// likely to show. `PreemptionPoint` does nothing except in builds for tests. In these builds, the
-// thread sometimes yields or sleeps at this place. An order of events that a busy machine causes
-// once in a million runs then happens in every run.
+// Marks a place between two steps of a claim, where a loss of the core is most likely to show a
+// race. In builds for tests, the thread sometimes yields or sleeps at this place. An order of
+// events that a busy machine causes once in a million runs then happens in every run. In all other
+// builds, `PreemptionPoint` does nothing.
 #ifdef TVM_INTEROP_FORCED_PREEMPTION
 #include <chrono>
 #include <random>

@@ -14,8 +14,8 @@ namespace {
 enum BlockState : int {
   kFree,
   kLeased,
-  // The block is leased, and may be larger than any user still needs. If so, its memory is freed
-  // when the lease ends.
+  // The block is leased, and may be larger than all users need by now. In that case its memory is
+  // freed when the lease ends.
   kLeasedTooLarge,
 };
 
@@ -120,11 +120,10 @@ ScratchBlock* ClaimForKernel(int list) {
 }
 
 // Returns the free block that is best for an instance that needs `nbytes` bytes, a rounded size
-// (see `SizeAt`). A size that is not rounded would not do: an instance that needs a few bytes would
-// find each block too large, even the blocks of the smallest size, and would add a block in each
-// run. Returns null if no block is free. The best is the
-// smallest block that is large enough. If none is large enough, it is the largest block, which will
-// then grow.
+// (see `SizeAt`). The size must be rounded. Otherwise an instance that needs a few bytes would find
+// even the smallest blocks too large, and would add a block in each run. Returns null if no block
+// is free. The best is the smallest block that is large enough. If none is large enough, it is the
+// largest block, which will then grow.
 ScratchBlock* BestBlock(size_t nbytes) {
   ScratchBlock* best = nullptr;
   size_t best_nbytes = 0;
@@ -175,8 +174,8 @@ void GiveBack(ScratchBlock* block) {
   }
 }
 
-// Frees the memory of those blocks of a list that are larger than any user needs now. If such a
-// block is leased, its memory is freed when the lease ends.
+// Frees the memory of the blocks of a list that are larger than all users need now. If such a block
+// is leased, its memory is freed when the lease ends.
 void FreeLargeBlocks(int list) {
   for (ScratchBlock* block = lists[list].load(std::memory_order_acquire); block != nullptr;
        block = block->next) {

@@ -7,8 +7,8 @@ namespace tvm_interop {
 
 // Scratch memory is memory that is needed only during a run. A kernel needs it for scratchpads and
 // for copies of tensors in other layouts. An instance of a model needs it for the tensors between
-// its operators. The contents are not needed after the run, so the users of the memory, which are
-// kernels and instances, take turns.
+// its operators. The contents are not needed after the run. So the users of the memory, kernels and
+// instances, share it one after the other.
 //
 // The process has a list of blocks for each size class of kernels, and one for instances. The users
 // of a list share its blocks, whatever model or stream they belong to. A list has as many blocks as
@@ -39,13 +39,13 @@ namespace tvm_interop {
 // another thread had leased during the fork stays leased in the child. The child makes a new block
 // instead.
 
-// The kind of a user of scratch memory. Kernels and instances share no blocks. An instance holds
-// its block while its kernels take their blocks. So if they shared blocks, a thread would take a
-// different block in each run. The pages of that block would not be in the thread's caches.
+// The kind of a user of scratch memory. Kernels and instances share no blocks. The reason is speed.
+// An instance holds its block while its kernels take their blocks. If they shared blocks, a thread
+// would take a different block in each run, whose pages would not be in the thread's caches.
 enum class ScratchUser : size_t { kKernel, kInstance };
 
 // The amount of scratch memory that one user needs. The object exists as long as its user. When the
-// users with the largest needs are gone, blocks may be larger than any other user needs. The memory
+// users with the largest needs are gone, blocks may be larger than all other users need. The memory
 // of these blocks is then freed.
 class ScratchNeed {
  public:

@@ -9,18 +9,19 @@ namespace tvm_interop {
 namespace {
 
 // How long a thread looks for work before it sleeps: outside of a run, during a run, and on a
-// shared core. Waking a sleeping thread takes some tens of microseconds, and so do many operators.
+// shared core. Waking a sleeping thread takes some tens of microseconds. Many operators do not take
+// longer.
 constexpr int64_t kLimitNs = 50'000;
 constexpr int64_t kLimitInRunNs = 500'000;
 constexpr int64_t kSharedLimitNs = 5'000;
 // If the thread lost its core less than this time ago, the core still counts as shared.
 constexpr int64_t kSharedForNs = 20'000'000;
-// If a thread lost its core for less time than this, the core does not count as shared. The
-// system's own threads take a core some ten times in a second, for microseconds. Another program
-// takes it for milliseconds.
+// A core counts as shared if its thread lost it for at least this time. The system's own threads
+// take a core some ten times in a second, for microseconds. Another program takes it for
+// milliseconds.
 constexpr int64_t kShortLossNs = 500'000;
-// How many times a thread looks for work between two reads of the clock. A read of the clock costs
-// more than a look.
+// How many times a thread looks for work between two reads of the clock. Reading the clock takes
+// longer than one look.
 constexpr int kLooksPerClockRead = 32;
 
 // When and how often a thread has lost its core to another thread.

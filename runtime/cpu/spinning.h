@@ -25,8 +25,8 @@ int64_t NowNs();
 // default of the calling thread. Returns -1 if the thread has ended.
 int64_t OnCoreNs(clockid_t clock = CLOCK_THREAD_CPUTIME_ID);
 
-// Says that the calling thread has just chosen to sleep for `slept_ns`. Otherwise `Spinning` would
-// mistake this time for time in which another thread had the core.
+// Notes that the calling thread has just slept for `slept_ns` by its own choice. Otherwise
+// `Spinning` would assume that another thread had the core during this time.
 void CountSleep(int64_t slept_ns);
 
 // Decides how long an idle thread keeps looking for work before it sleeps. A thread that shares its

@@ -72,8 +72,8 @@ bool StreamRun::TryToServe(Stream* stream, int thread) noexcept {
   PreemptionPoint();
   const Word owned(seen.run(), seen.ended(), true);
   uint64_t expected = seen.bits();
-  // The claim is an acquire, so this thread sees what all ended operators of the stream wrote,
-  // whichever threads ran them. Waits of later operators rely on this.
+  // The claim is an acquire, so this thread sees everything that the ended operators of the stream
+  // wrote, also on other threads. Waits of later operators rely on this.
   if (!stream->word.compare_exchange_strong(expected, owned.bits(), std::memory_order_acquire,
                                             std::memory_order_relaxed)) {
     return false;

@@ -290,8 +290,8 @@ std::atomic<Job*>* ThreadPool::Enlist(Job* job) {
     std::atomic<Job*>& slot = jobs_[i];
     Job* none = nullptr;
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
-    // Each slot can hold one job. The number of slots grows before the job is stored. A helper that
-    // looks in between finds an empty slot, which does no harm.
+    // Each slot can hold one job. The number of slots grows before the job is stored. If a helper
+    // looks at this moment, it finds an empty slot, which does no harm.
     int slots = num_slots_.load(std::memory_order_relaxed);
     while (slots <= i &&
            !num_slots_.compare_exchange_weak(slots, i + 1, std::memory_order_seq_cst)) {
@@ -316,9 +316,9 @@ void ThreadPool::WaitFor(Job* job) {
       if (job->Help(0) || job->HasEnded()) {
         job->owner_.Leave();
       } else {
-        // A helper will wake this thread. The system could then move this thread to the helper's
-        // core, where it would wait for milliseconds until the helper leaves the core. So this
-        // thread is confined to its own core while it sleeps.
+        // While this thread sleeps, it is confined to its own core. A helper will wake it. Without
+        // the confinement, the system could then move it to the helper's core, where it would wait
+        // for milliseconds until the helper leaves the core.
         const Confined stays(HasGuests() || pins() ? -1 : sched_getcpu());
         job->owner_.Sleep(announced);
       }
@@ -400,8 +400,8 @@ void ThreadPool::RunHelper(Helper* helper, int number) {
       parked_.Leave();
       continue;
     }
-    // The helper counts as awake until here, because its last look may find work, and a thread that
-    // works must be counted.
+    // The helper counts as awake until here. Its last look may find work, and a thread that works
+    // must be counted.
     awake_.fetch_sub(1, std::memory_order_relaxed);
     parked_.Sleep(announced);
     awake_.fetch_add(1, std::memory_order_relaxed);
@@ -465,7 +465,7 @@ void ThreadPool::ReceiveGuest(void* argument) noexcept {
   ThreadPool& pool = **invitation;
   if (!pool.IsHere()) return;  // A forked child, where the pool is not used.
   // A thread of the program's pool comes here to help with a run. But some pools run a task on the
-  // thread that submits it. That thread is inside a run itself, so it must not help.
+  // thread that submits it. Then this thread is itself inside a run, so it must not help.
   for (size_t i = 0; i < pool.helpers_.size() && runs_inside == 0; ++i) {
     Helper* const place = pool.helpers_[i].get();
     if (place->is_taken.exchange(true, std::memory_order_relaxed)) continue;

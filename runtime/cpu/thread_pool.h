@@ -73,13 +73,13 @@ struct GuestThreads {
 //
 // A caller does the work itself, and the helpers take work that the caller has not reached yet. So
 // a run ends even if no helper ever gets a core. A helper that loses its core delays only the one
-// piece of work that it is doing. If callers and awake helpers together are more than
-// `num_threads`, the helpers take no further work. So a second model that runs at the same time
-// takes the place of a helper.
+// piece of work that it is doing. If there are more than `num_threads` callers and awake helpers
+// together, the helpers take no further work. So if a second model runs at the same time, its
+// caller takes the place of a helper.
 //
 // A helper may lose its core in the middle of an operator while its caller has nothing left to do
-// but wait. Then the caller lends its own core to the helper. Otherwise the system would let both
-// wait for many milliseconds: the caller for the helper, and the helper for a core.
+// but wait. Then the caller lends its own core to the helper. Otherwise both could wait for many
+// milliseconds: the caller for the helper, and the helper for a core.
 //
 // There is one pool for the process. A program with threads of its own can have further pools,
 // whose helpers are guests: threads of the program that come when they are called, and leave when

@@ -12,9 +12,9 @@
 namespace tvm_interop {
 namespace {
 
-// Returns a name for the physical core of a logical CPU: the list of the core's siblings, which is
-// the same for all of them. If the system does not provide the list, every CPU counts as a core of
-// its own.
+// Returns a name for the physical core of a logical CPU. The name is the list of the core's logical
+// CPUs, so all of them give the same name. If the system does not provide the list, every CPU
+// counts as a core of its own.
 std::string CoreOf(int cpu) {
   std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
                      "/topology/thread_siblings_list");

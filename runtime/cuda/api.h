@@ -168,8 +168,8 @@ void CheckDevice(int device);
 // Returns the device's name, its compute capability and the driver's version, as one text. Measured
 // latencies of the device are stored under this text.
 std::string DescribeDevice(int device);
-// Lets kernels and copies of `device` access the memory of `peer`. Returns false if the hardware
-// cannot do this. Copies then go through the host, which is slower but correct.
+// Allows kernels and copies of `device` to access the memory of `peer`. Returns false if the
+// hardware cannot do this. Copies then go through the host, which is slower but correct.
 bool EnablePeerAccess(int device, int peer);
 
 // Makes a device current for the calling thread, and restores the earlier device at the end. Throws

@@ -54,7 +54,8 @@ constexpr const char* kRaiseLimit = ": raise the limit with tvm_interop.set_work
 // `Api` holds the library's functions, including `GetVersion`. `LibKernel` is a CudaLibraryKernel
 // that is made from an `Api`, an OpDescription and arguments. It has these members:
 // - `Choice` is the type of an algorithm, with the fields `workspace_nbytes` and `refused`. The
-//   second field says which other algorithms the library refused to launch, and why.
+//   field `refused` names the other algorithms that the library refused to launch, with the
+//   reasons.
 // - `NameOf(choice)` returns the algorithm's name, for people to read.
 // - `Candidates(stream)` returns the algorithms to choose from, with the library's first choice
 //   first.

@@ -64,10 +64,10 @@ void CudaExecutor::MakeSteps(const std::vector<CudaPlannedOp>& ops) {
   }
 }
 
-// A run begins and ends on the first stream. Every other stream waits until the run has begun,
-// unless its first operator waits for another operator anyway. At its end, the run waits for the
-// last operator of each stream, unless an operator on another stream waits for that operator
-// anyway.
+// A run begins and ends on the first stream. Every other stream waits until the run has begun. This
+// wait is left out if the stream's first operator waits for another operator. At its end, the run
+// waits for the last operator of each stream. This wait is left out if an operator on another
+// stream waits for that last operator.
 void CudaExecutor::MakeJoins(const std::vector<CudaPlannedOp>& ops) {
   std::vector<int> first(streams_->num_streams(), -1);
   std::vector<int> last(streams_->num_streams(), -1);

@@ -153,8 +153,8 @@ class CudaExecutor : public Timed {
   std::vector<cuda::Event> waits_;
   bool is_over_devices_;
   cuda::Event fork_ = nullptr;
-  // The streams that must wait until the run has begun: all streams except the first stream, if
-  // their first operator has no waits.
+  // The streams that must wait until the run has begun. These are all streams whose first operator
+  // has no waits, except the first stream.
   std::vector<cuda::Stream> forked_;
   // The events that the end of a run waits for: the events at the ends of all streams except the
   // first. An event is left out if an operator already waits for the stream's last operator.

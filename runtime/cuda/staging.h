@@ -34,8 +34,8 @@ namespace tvm_interop {
 // 9. When an executor is made, it tries each kernel on any stream. This comes after the copies of
 //    weights and the filling with zeros: a wait of the host (`CudaStreams::Settle`).
 //
-// The tests in `test_staging.py` remove the waits for each of the points 1 to 8, and see wrong
-// results. For point 9 they only check that the wait is there.
+// For each of the points 1 to 8, the tests in `test_staging.py` remove the wait and find wrong
+// results. For point 9 they only check that there is a wait.
 
 // A block of the host's memory that is pinned.
 class PinnedMemory {

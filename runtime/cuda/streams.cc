@@ -77,8 +77,8 @@ void CudaStreams::Order(const CudaStream& earlier, const CudaStream& later) {
   cuda::OwnedEvent event = AcquireEvent(earlier.device);
   TVM_INTEROP_CUDA(api, EventRecord, event.get(), earlier.handle);
   TVM_INTEROP_CUDA(api, StreamWaitEvent, later.handle, event.get(), 0);
-  // The event may be recorded again at once by its next user. This does not affect the wait above,
-  // which is for the record that was made before the wait.
+  // The next user of the event may record it again at once. This does not affect the wait above: a
+  // wait is for the record that was made before the wait.
   ReleaseEvent(earlier.device, std::move(event));
 }
 

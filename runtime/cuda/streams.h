@@ -55,7 +55,7 @@ class CudaStreams {
   cuda::OwnedEvent AcquireEvent(int device);
   void ReleaseEvent(int device, cuda::OwnedEvent event);
 
-  // Lets all later work on the stream `later` wait for the work that is now on the stream
+  // Makes all later work on the stream `later` wait for the work that is now on the stream
   // `earlier`. The caller must hold a `Lease`. The streams need not be of this pool.
   void Order(const CudaStream& earlier, const CudaStream& later);
 

@@ -14,9 +14,9 @@ constexpr int kRounds = 9;
 // How often an alternative (one of the ways to compute an operator) is launched in its graph.
 constexpr int kLaunches = 8;
 // An alternative is hopeless if its single launch takes longer than `kHopeless` times the shortest
-// single launch, plus `kHostMs`. A single launch takes as long as its kernels, plus the time for
-// which the GPU waits for the host's calls. This time is usually at most about 100 us, so the
-// fastest alternative is not mistaken for a hopeless one.
+// single launch, plus `kHostMs`. A single launch takes the time of its kernels, plus the time for
+// which the GPU waits for the host's calls. The wait is usually at most about 100 us, so the
+// fastest alternative does not count as hopeless.
 constexpr float kHopeless = 4;
 constexpr float kHostMs = 0.1f;
 

@@ -30,8 +30,8 @@ struct Fastest {
 // first alternative wins. An alternative is refused if `launch` throws for it, or if it cannot be
 // captured. If all are refused, the last exception is thrown.
 //
-// Comparing single launches alone would mislead: the GPU often waits for the host's calls, which
-// take longer than short kernels. In the graph of a model, the GPU does not wait.
+// Single launches are not compared, because the GPU often waits for the host's calls, which take
+// longer than short kernels. In the graph of a model, the GPU does not wait for the host.
 Fastest FastestOf(size_t number, const CudaStream& stream,
                   const std::function<void(size_t)>& launch);
 

@@ -64,8 +64,8 @@ void Unload(const CudaLoaderRef& loader, const ffi::Tensor& device, const ffi::T
 }
 
 // When the work on tvm-ffi's current stream is done, `source` is ready. This holds for a tensor of
-// TVM, and also for a tensor of another library, because DLPack has made this stream wait for that
-// library's own work.
+// TVM. It also holds for a tensor of another library, because DLPack has made this stream wait for
+// that library's work.
 void CopyOnDeviceFromPython(const CudaStreamsRef& streams, const ffi::Tensor& source,
                             const ffi::Array<ffi::Tensor>& targets) {
   std::vector<void*> addresses;

@@ -82,8 +82,8 @@ class FencedArguments {
     }
   }
 
-  // The slack of an argument is the bytes between its tensor and the fences. Returns a text that
-  // names an argument whose slack was overwritten, or an empty string if there is none.
+  // The bytes between the tensor of an argument and the fences are called slack. Returns a text
+  // that names an argument whose slack was overwritten, or an empty string if there is none.
   std::string BrokenSlack() const {
     for (size_t i = 0; i < memory_.size(); ++i) {
       if (!memory_[i]->SlackIsIntact()) return "writes outside of " + Name(i);

@@ -1,6 +1,6 @@
 // Checks the operators that kernel libraries run. A library learns from a description what to
-// compute, and on which shapes, layouts and types. This file does not check whether the fields of a
-// description fit together. That is checked later, when the library prepares the operator's kernel.
+// compute, and on which shapes, layouts and types. The fields of a description must fit together.
+// This is not checked here, but later, when the library prepares the operator's kernel.
 
 #include <string>
 #include <vector>

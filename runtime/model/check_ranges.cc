@@ -39,9 +39,9 @@ void CheckSizes(const std::vector<RowRange>& ranges, size_t num_plans) {
                       (ranges.size() > 1 ? ", and a shape for each combination" : ""));
 }
 
-// Returns whether the dimensions of a tensor grow with the ranges as `axes` says. `axes[r]` is the
-// dimension that grows with range r, or negative if none does. No two ranges may have the same
-// dimension, and no other dimension may grow.
+// Returns whether `axes` is right about the dimensions of a tensor that grow with the ranges.
+// `axes[r]` is the dimension that grows with range r, or negative if none does. No two ranges may
+// have the same dimension, and no other dimension may grow.
 bool Grows(const Shapes& shapes, const std::vector<RowRange>& ranges,
            const std::vector<int>& axes) {
   const std::vector<int64_t>& first = *shapes[0];

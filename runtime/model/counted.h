@@ -15,8 +15,8 @@ namespace tvm_interop {
 // outputs. Throws ArtifactError.
 void CheckCounted(const Manifest& manifest, const std::vector<const Plan*>& plans);
 
-// Returns how many of a plan's outputs are outputs of the model. After these, the plan lists the
-// sizes of outputs, which are outputs of the plan only.
+// Returns how many of a plan's outputs are outputs of the model. After these outputs, the plan
+// lists the sizes of outputs, which are outputs of the plan only.
 size_t NumModelOutputs(const std::vector<CountedOutput>& counted, const Plan& plan);
 
 // Returns an address for each output of the plan: first the addresses that the caller gave for the

@@ -12,8 +12,8 @@ namespace tvm_interop {
 namespace {
 
 const Json& Defaults() {
-  // The fields that every description has, whatever its kind, and their default values. If a kind
-  // does not use a field, the field must hold its default (see `_DEFAULTS` in
+  // The fields that descriptions of all kinds have, and their default values. If a kind does not
+  // use a field, the field must hold its default (see `_DEFAULTS` in
   // `tvm_interop/program/library_op.py`).
   static const Json defaults = Json::parse(R"({
     "window": [], "strides": [], "padding": [], "dilation": [], "groups": 1, "has_bias": false,

@@ -13,7 +13,7 @@ namespace tvm_interop {
 // Reads the description of a library's operator, as Python's `LibraryOp.fields` gives it. Writes
 // the stored type of each argument into `types`. Throws ArtifactError if the description has
 // another form. If a library runs the operator (`is_used`), it also throws if a number is out of
-// bounds. TVM's operators have descriptions too, which nobody uses.
+// bounds. TVM's operators have descriptions too, but these are not used.
 std::unique_ptr<OpDescription> ReadDescription(const JsonValue& value, bool is_used,
                                                std::vector<std::string>* types);
 

@@ -14,9 +14,9 @@ std::vector<std::string> ImportsOf(const std::string& code);
 // Marks the imports `names` as weak, so that the library loads even if nothing provides them.
 void MakeWeak(std::string* code, const std::vector<std::string>& names);
 
-// Makes the loaded library call `function` wherever it imports `name`. `handle` is what `dlopen`
-// returned. Does nothing if the library does not import `name`. Throws std::runtime_error if the
-// system does not allow it.
+// Makes the loaded library call `function` wherever it imports `name`. `handle` is the library's
+// handle from `dlopen`. Does nothing if the library does not import `name`. Throws
+// std::runtime_error if the system does not allow it.
 void SetImport(void* handle, const std::string& name, void* function);
 
 }  // namespace tvm_interop

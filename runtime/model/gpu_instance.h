@@ -14,9 +14,9 @@
 
 namespace tvm_interop {
 
-// An instance on a GPU. Its inputs and outputs are copied from and to the caller's memory, because
-// a CUDA graph contains the addresses of tensors on the GPU, so they never change. Each instance
-// has streams and weights of its own.
+// An instance on a GPU. A CUDA graph contains the addresses of tensors on the GPU, so these
+// addresses never change. Inputs and outputs are therefore copied from and to the caller's memory.
+// Each instance has streams and weights of its own.
 class GpuInstance : public Runnable {
  public:
   // Loads the model's code on the GPU, copies the weights, runs each operator once, and makes a
@@ -68,8 +68,8 @@ class GpuInstance : public Runnable {
   std::vector<TensorHeader> headers_;  // by value; never resized, since kernels point to them
   std::vector<Port> inputs_, outputs_;
   std::unique_ptr<CudaStaging> staging_;
-  // Declared last, so that it is destroyed first: runs then end before the members that they use
-  // are destroyed.
+  // Declared last, so that it is destroyed first. So runs end before the members that they use are
+  // destroyed.
   std::vector<std::unique_ptr<CudaKernel>> kernels_;
   std::unique_ptr<CudaExecutor> executor_;
 };

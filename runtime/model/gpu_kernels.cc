@@ -123,8 +123,8 @@ void GpuKernels::Launch(const Function& function, const KernelValue* args, int32
   for (size_t i = 0; i < kernel.dimensions.size(); ++i) {
     const unsigned size = Size(function.name, args[count + i]);
     const int dimension = kernel.dimensions[i];
-    // For a tensor without elements, the size of the launch is 0, which CUDA does not take. Use 1
-    // instead.
+    // For a tensor without elements, the size of the launch would be 0, which CUDA refuses. So use
+    // 1.
     if (size > 0) (dimension < 3 ? config.grid[dimension] : config.block[dimension - 3]) = size;
   }
   if (kernel.has_shared_bytes) {

@@ -26,8 +26,8 @@ class GpuKernels {
 
   // These functions take the place of the functions of tvm-ffi that the host's code calls. Each
   // returns 0 if it succeeds. If it fails, it calls `RaiseInKernel` and returns another number.
-  // `InitOnce` sets `*handle` to what `make` makes, unless it is set already. `Lookup` is given the
-  // address of a `GpuKernels`.
+  // `InitOnce` sets `*handle` to the result of `make`, unless it is set already. `Lookup` is given
+  // the address of a `GpuKernels`.
   static int InitOnce(void** handle, int (*make)(void** made));
   static int Lookup(void* kernels, const char* name, void** function);
   static int Call(void* function, const KernelValue* args, int32_t num_args, KernelValue* result);

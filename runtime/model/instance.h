@@ -16,7 +16,7 @@
 namespace tvm_interop {
 
 // An instance on this machine's CPU. All instances of a model share its weights. All instances of
-// the process take turns with the memory for the tensors between operators: an instance leases such
+// the process share the memory for the tensors between operators. An instance leases a part of this
 // memory, its arena, for each run. Inputs and outputs are never in the arena.
 class Instance : public Runnable, public Timed {
  public:
@@ -89,9 +89,9 @@ class Instance : public Runnable, public Timed {
   // Whether a run computes more rows of this tensor than the caller gives.
   bool IsFilledUp(const Port& port) const { return port.pieces.HasMoreThan(rows_); }
   void FindOverlaps();
-  // Whether the caller gives, for this port, memory in the instance's own buffer for another port,
-  // and operators write one of the two. An operator may write an output before another operator has
-  // read an input, so such a port is copied.
+  // Whether the caller's memory for this port lies in the instance's own buffer for another port,
+  // and operators write one of the two ports. An operator may write an output before another
+  // operator has read an input, so such a port is copied.
   bool IsInOwnBufferOfAnother(const Port& port) const;
   // Copies the inputs that are not read in place.
   void CopyInputs();

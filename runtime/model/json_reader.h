@@ -44,7 +44,7 @@ class JsonValue {
   std::string path_;
 };
 
-// An object whose fields are all known. Call `At` or `Find` for each field that is known, and then
+// An object in which all fields must be known. Call `At` or `Find` for each known field, and then
 // `RefuseOthers`.
 class JsonObject {
  public:

@@ -36,8 +36,8 @@ struct Manifest {
   std::string tvm_interop_version;
   std::string target;
   std::vector<std::string> cpu_features;
-  // Whether operators may read inputs at any address that is a multiple of the element's size.
-  // Otherwise the address must be a multiple of `kTensorAlignment`.
+  // Whether operators may read inputs at any address that is a multiple of the element's size. If
+  // false, the address must be a multiple of `kTensorAlignment`.
   bool unaligned_inputs = false;
   std::map<std::string, std::string> sha256;  // of each other member, by its name
   std::map<int64_t, int64_t> weights;         // where each weight begins, by its value

@@ -71,9 +71,10 @@ class Model {
   std::vector<std::shared_ptr<const TvmKernels>> kernels_;
 };
 
-// Returns the file of a kernel library: the file that an environment variable names, such as
-// TVM_INTEROP_ONEDNN_LIBRARY, or else a bare name. For a bare name, the system's loader looks
-// beside this library, where oneDNN's wheel puts the file, and in the system's folders.
+// Returns the file of a kernel library. An environment variable, such as
+// TVM_INTEROP_ONEDNN_LIBRARY, may name the file. If the variable is not set, the result is a bare
+// name. The system's loader looks for a bare name beside this library, where oneDNN's wheel puts
+// the file, and in the system's folders.
 std::string FindLibraryFile(const std::string& name);
 
 }  // namespace tvm_interop

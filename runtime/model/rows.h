@@ -44,9 +44,9 @@ struct RowPieces {
   bool HasMoreThan(const RowCounts& counts, size_t range) const;
 };
 
-// Returns, for each range, the dimension along which the shapes differ if the number of rows
-// differs. The result is -1 if there is none, and the rank if the shapes have different ranks.
-// `shapes` has the shape of one input or output for each number of rows in `ranges`.
+// Returns, for each range, the dimension whose size grows with the number of rows. The result is -1
+// if there is none, and the rank if the shapes have different ranks. `shapes` has the shape of one
+// input or output for each number of rows in `ranges`.
 std::vector<int> AxesOf(const std::vector<const std::vector<int64_t>*>& shapes,
                         const std::vector<RowRange>& ranges);
 

@@ -6,9 +6,9 @@
 
 namespace tvm_interop {
 
-// Counts the runs of all instances of one shape of a model. From the counts, a program learns which
-// sizes its requests have, and how many rows are computed only because requests are padded to the
-// shape's size. Any thread may count and read.
+// Counts the runs of all instances of one shape of a model. The counts tell a program which sizes
+// its requests have. They also tell how many rows are computed only because requests are padded to
+// the shape's size. Any thread may count and read.
 class RunCounts {
  public:
   struct Counts {

@@ -35,8 +35,7 @@ class Runnable {
   // range of the model. Each number is at least the smallest number of its range, and at most the
   // number of the instance's shape. If there are fewer rows than in the instance's shape, inputs
   // are padded with copies of their last row, and masks with 0. In this case, tensors with rows are
-  // always copied, whatever their address, and the instance's own buffers hold the given rows at
-  // their beginning.
+  // always copied. The instance's own buffers hold the given rows at their beginning.
   //
   // Throws ModelError with `kInvalidArgument` if the numbers of rows do not fit the model's ranges,
   // or if a mask has a number outside of 0 to 1, or is not 1 at the required position.

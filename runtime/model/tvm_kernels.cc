@@ -76,8 +76,8 @@ class Workspaces {
 
  private:
   static constexpr uint64_t kAlignment = 64;
-  // A block larger than this many bytes is freed at once, so that a thread does not hold it while
-  // the thread does other work.
+  // A block larger than this many bytes is freed at once. Otherwise a thread would hold it during
+  // other work.
   static constexpr uint64_t kMostKept = uint64_t{1} << 22;
   struct Block {
     void* memory = nullptr;
@@ -178,7 +178,8 @@ TvmKernels::TvmKernels(std::string code) {
     RefuseToLoad(error.what());
   }
   // A file in memory needs no writable folder. Its descriptor stays open, so that no other file in
-  // memory gets the same path: the loader takes two libraries with one path for the same library.
+  // memory gets the same path. The loader would mistake two libraries with one path for the same
+  // library.
   std::string path;
   bool is_named = false;
   file_ = FileInMemory();

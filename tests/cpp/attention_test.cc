@@ -78,7 +78,7 @@ Case RandomCase(int64_t queries, int64_t positions, int64_t depth, int64_t width
 }
 
 // Computes the rows in `pieces` parts, one after the other. Scratch memory is filled with NaN
-// first, so a number that is read before it is written makes the result NaN.
+// first. So if a number is read before it is written, the result is NaN.
 template <typename Vector>
 std::vector<float> Result(Case made, int64_t pieces) {
   using C = Computes<Vector>;

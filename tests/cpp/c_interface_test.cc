@@ -165,9 +165,9 @@ TEST_CASE(HelpersOutliveTheClosingOfTheLibrary) {
   void* const library = OpenLibrary();
   const Interface interface(library);
   interface.Check(interface.set_num_threads(3, 0));
-  // Another thread runs the model, and not the thread that closes the library. A run gives its
-  // thread thread-local variables of the library, and a library stays in memory while a living
-  // thread has such variables.
+  // Another thread than the thread that closes the library runs the model. A run leaves
+  // thread-local variables of the library in its thread, and a library stays in memory while a
+  // living thread has such variables.
   std::thread([&] { Loaded loaded(interface); }).join();
   CHECK(ThreadsNow() > 1);
   dlclose(library);

@@ -102,8 +102,8 @@ class BriefNeighbour {
   std::thread neighbour_;
 };
 
-// Whether a thread that has lost its core for microseconds still treats the core as its own, and
-// not as shared. Calls `afterwards` between the loss and the check.
+// Whether a thread that has lost its core for some microseconds still does not treat the core as
+// shared. Calls `afterwards` between the loss and the check.
 bool KeepsACoreLostBriefly(const std::function<void()>& afterwards) {
   int own = 0, shared = 1 << 30;
   // Other programs may take the core at any time. So the test makes many tries, and compares the
@@ -141,9 +141,9 @@ TEST_CASE(TimeAsleepIsNotTimeWithoutTheCore) {
 
 TEST_CASE(AThreadThatFoundNothingInARunStillLooksAfterIt) {
   // Outside of a run, a thread gives up when it has looked for work for a limited time. It reads
-  // the clock at every 32nd look. If the time in the run counted too, the thread would give up at
-  // the first reading after the run. The time must begin after the run, and is enough for hundreds
-  // of looks of 10 to 60 ns each.
+  // the clock at every 32nd look. The limited time must begin after the run. It is enough for
+  // hundreds of looks of 10 to 60 ns each. If it began in the run, the thread would give up at the
+  // first reading after the run.
   constexpr int kEnough = 100;
   int looks = 0;
   // Other programs may take the core at any time, so the test takes the best of many tries.
@@ -184,8 +184,8 @@ TEST_CASE(PinnedThreadsAreFreeAfterwards) {
   pool.SetNumThreads(1);
   pool.SetPinning(false);
   pool.SetNumThreads(4);
-  // If a helper runs the operator `here`, its affinity mask lacks the caller's core. So run the
-  // model until the caller itself runs this operator.
+  // The affinity mask of a helper lacks the caller's core. So run the model until the caller, and
+  // no helper, runs the operator `here`.
   do {
     executor.Run();
   } while (here.thread != std::this_thread::get_id());
@@ -325,8 +325,8 @@ TEST_CASE(ACallerThatSleepsStaysOnItsCore) {
   // The caller has nothing left to do. It looks for work for a while, and then sleeps.
   CallerAndHelper model([] {},
                         [&] { stayed = SpinUntil([&] { return CpusOf(caller).size() == 1; }); });
-  // If the helper loses its core, the caller lends its own core instead of sleeping. So one of many
-  // tries must succeed.
+  // If the helper loses its core, the caller lends its own core instead of sleeping. This happens
+  // by chance, so one of many tries must succeed.
   for (int attempt = 0; attempt < 100 && !stayed; ++attempt) model.Run();
   CHECK(stayed);
   CHECK(AllowedCpus() == all);

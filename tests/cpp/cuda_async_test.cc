@@ -217,8 +217,8 @@ TEST_CASE(RunsOnlyThePlantedFaultIfAskedTo) {
 }
 
 TEST_CASE(RandomPlansGiveTheSameBitsAfterAnyDelays) {
-  // A thread waits for the fake GPU's delays most of the time, so several threads run the seeds at
-  // the same time.
+  // Most of the time, a thread waits for delays of the fake GPU. So several threads run the seeds
+  // at the same time.
   constexpr int kThreads = 4;
   std::vector<std::thread> threads;
   for (int first = 1; first <= kThreads; ++first) {
@@ -247,8 +247,8 @@ int NumWrongWithoutAWait(CudaDispatch dispatch) {
 }
 
 #ifdef __SANITIZE_THREAD__
-// A race that ThreadSanitizer finds makes its process fail. So another process runs the plans from
-// which a wait is missing, and this process reads the report.
+// If ThreadSanitizer finds a race, the process fails. So another process runs the plans from which
+// a wait is missing, and this process reads its report.
 TEST_CASE(AMissingWaitIsADataRace) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string found = " 2>&1 | grep -q 'data race'";

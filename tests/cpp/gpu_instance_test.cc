@@ -87,8 +87,8 @@ bool Has(const std::string& text, const std::string& part) {
 }
 
 // Lets the fake GPU work in threads of its own while this object lives, with random delays. By
-// default, the fake GPU works in the calling thread, and would have a race itself if there were
-// several calling threads.
+// default, the fake GPU works in the calling thread. With several calling threads it would have a
+// race itself.
 class Asynchronous {
  public:
   explicit Asynchronous(int seed) : set_delays_(Switch<void(int)>("FakeCudaSetDelays")) {

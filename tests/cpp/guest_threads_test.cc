@@ -178,7 +178,7 @@ TEST_CASE(AGuestMayComeWhenAllIsOver) {
     for (int run = 0; run < 20; ++run) model.Check(run);
   }
   // Guests are threads of the program's pool that help runs. The pool must get no more tasks than
-  // the limit of guests allows, however many runs there are.
+  // the limit of guests allows, for any number of runs.
   CHECK_EQ(kept.size(), size_t{2});
   for (const Task& task : kept) task.call(task.argument);
 }

@@ -47,8 +47,8 @@ TEST_CASE(AModelRuns) {
   for (int i = 0; i < 100; ++i) RunAndCheck(&instance, static_cast<float>(i));
 }
 
-// Whether a run reads its inputs in place, without a copy, if they lie at multiples of 64 plus
-// `shift` bytes.
+// Whether a run reads inputs in place, without a copy. The inputs begin `shift` bytes after a
+// multiple of 64.
 bool ReadsInPlace(const std::shared_ptr<Model>& model, size_t shift) {
   Instance instance(model, 0);
   RunAndCheck(&instance, 5, shift);
@@ -82,8 +82,8 @@ TEST_CASE(OwnBuffers) {
 
 TEST_CASE(AnOutputMayShareMemoryWithAnInput) {
   Instance instance(Example(), 0);
-  // D writes y and E reads x. If y were written to the memory of x at once, E could read y in place
-  // of x, because D may end before E begins.
+  // D writes y and E reads x. D may end before E begins. If D wrote y to the memory of x, E could
+  // then read y in place of x.
   const Buffer x, z;
   Fill(x, 3);
   const void* inputs[] = {x.data()};

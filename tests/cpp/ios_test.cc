@@ -93,8 +93,8 @@ TEST_CASE(ABlockWithTooManyTransitionsIsCut) {
 TEST_CASE(TheLimitIsExact) {
   int tested = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {
-    // Some of the graphs have no edges. For these, the lower bound of the number of transitions,
-    // which comes from the graph's width, is exact.
+    // A lower bound of the number of transitions follows from the graph's width. It is exact for
+    // the graphs without edges.
     const OpGraph graph = RandomGraph(2 + seed % 7, 0.1 * (seed % 4), seed);
     IosOptions options;
     options.limits.max_groups = static_cast<int>(seed % 5);

@@ -70,8 +70,8 @@ class Program {
   tvm_interop::check::StreamProgram program_;
 };
 
-// Whether every operator runs after the operators that it reads from, and after the operators from
-// which an extra edge leads to it.
+// Whether every operator runs after the operators that it reads from, and after the sources of its
+// extra edges.
 bool OrdersAll(const OpGraph& graph, const Lists& streams, const Lists& waits,
                const std::vector<Edge>& extra_edges) {
   Program program(streams, waits);

@@ -22,8 +22,8 @@ inline constexpr int kGraphs = 40;
 inline constexpr int kRuns = 300;
 #endif
 
-// Adds up its operands in plain memory. If a claim of a stream or a wait for an operator does not
-// order two accesses, ThreadSanitizer reports a race. If a wait is missing, the sum is wrong.
+// Adds up its operands in plain memory, without atomics. So ThreadSanitizer reports a race if the
+// executor does not order two accesses to the same memory. If a wait is missing, the sum is wrong.
 class SumKernel : public tvm_interop::Kernel {
  public:
   void Run() override {

@@ -120,8 +120,8 @@ TEST_CASE(windows_go_on_where_the_window_before_ended) {
   CombinedServing serving(kTwoCores, {});
   serving.Decide(combination);
   serving.Add({0, 1}, {0, 0});
-  // At 5 us the first request runs in the first block. At 15 us it runs in the second block, and
-  // the second request, which left its queue at 1 us, runs in the first block.
+  // At 5 us the first request runs in the first block. At 15 us it runs in the second block. The
+  // second request left its queue at 1 us, and runs in the first block at 15 us.
   CombinedWindow window = serving.Run(15, {0.5, 5, 14});
   CHECK_EQ(window.rounds, 2);
   CHECK_EQ(window.busy_us, 10);  // 10 us of one core, then 5 us of two cores.
@@ -129,7 +129,7 @@ TEST_CASE(windows_go_on_where_the_window_before_ended) {
   CHECK(window.observed == observed);
   CHECK_EQ(window.requests.size(), 2u);
   CHECK(std::isnan(window.requests[0].finished_us));
-  // A later decision lets at most one request out of the queue in 50 us. The combined block that is
+  // By a later decision, at most one request leaves the queue in 50 us. The combined block that is
   // running at that time still ends by the old decision.
   const ServedProgram first = Parts({10}), second = Parts({10});
   serving.Decide({{&first, &second}, {{0, 1}}, {{0, 0}}, {50}, 64});

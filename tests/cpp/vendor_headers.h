@@ -13,8 +13,8 @@
 
 namespace vendor_headers {
 
-// Whether a caller passes an `A` in the same way as a `B`. This is so if both are addresses or the
-// same kind of number, and have the same size.
+// Whether callers pass an `A` in the same way as a `B`. They do if both have the same size, and
+// both are addresses or the same kind of number.
 template <typename A, typename B>
 constexpr bool PassedAlike() {
   if constexpr (std::is_void_v<A> || std::is_void_v<B>) {

@@ -1,7 +1,7 @@
 // Compares our declarations of vendors' interfaces with the vendors' own headers. The arguments and
 // results of each function must have types that are passed in the same registers. Each number must
 // equal the vendor's enumerator. The build needs none of the headers. This test compares the
-// headers that are installed, and prints which ones it found.
+// installed headers, and prints their names.
 #include "tests/cpp/vendor_headers.h"
 
 #include <cstddef>

@@ -5,8 +5,8 @@ C++ compiler compiles the CUDA C source of each kernel, with the headers in `inc
 runs on the numbers of `tvm_interop.kernels.check`, and its results are compared with the reference
 of that check: the same kernel before any schedule.
 
-How a kernel runs: one block after the other, and each thread of a block as a fiber that runs until
-it waits at a barrier, a shuffle or a vote. Each launch runs twice: with the blocks and threads in
+A kernel runs one block after the other. Each thread of a block is a fiber, which runs until it
+waits at a barrier, a shuffle or a vote. Each launch runs twice: with the blocks and threads in
 order, and in reverse order. The emulation finds:
 - wrong numbers, from the schedule, TVM's passes or the generated source;
 - a missing barrier: the results of the two orders differ. No access to shared memory is watched, so
@@ -19,9 +19,9 @@ order, and in reverse order. The emulation finds:
 - writes to inputs, launches with more threads than a kernel takes, and launches that are given
   memory of the host.
 
-Tensor cores are emulated as far as kernels use them through `nvcuda::wmma` on floats. Three things
-are faults: a fragment is loaded or stored at an address that CUDA forbids, the lanes of a warp name
-different matrices, or only some lanes of a warp take part.
+Of tensor cores, the use through `nvcuda::wmma` on floats is emulated. It has three kinds of fault.
+A fragment is loaded or stored at an address that CUDA forbids. The lanes of a warp name different
+matrices. Or only some lanes of a warp take part.
 
 The emulation says nothing about speed, and finds no faults of nvcc, of a driver or of a GPU. A
 fused multiply and add is rounded twice here. Kernels that use tensor cores in another way or inline

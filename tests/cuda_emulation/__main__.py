@@ -69,7 +69,7 @@ def described(verdict: Verdict) -> str:
 
 
 def summary(verdicts: Iterable[Verdict]) -> str:
-    """How many kernels were executed, how many are wrong, and which were not executed."""
+    """The numbers of executed and of wrong kernels, and the names of the kernels not executed."""
     verdicts = list(verdicts)
     missing = [verdict for verdict in verdicts if verdict.not_executed]
     wrong = [verdict for verdict in verdicts if verdict.fault]

@@ -75,7 +75,7 @@ def kernels_of(model: Any, archs: Sequence[str] = ARCHS) -> list[Kernel]:
 
     Parameters
     ----------
-    model: what `tvm_interop.compile` takes.
+    model: a model, as `tvm_interop.compile` takes it.
     """
     compilation = Compilation(model, CompileOptions("cuda", archs=list(archs)))
     program = compilation.program

@@ -51,7 +51,7 @@ class EmulatedKernel:
     Attributes
     ----------
     runs: number of times that the kernel ran to its end.
-    failed: whether a run found something wrong with the kernel, whatever its results are.
+    failed: whether a run found a fault of the kernel, apart from wrong results.
     last: the tensors of the last run that ended: inputs, and results.
     """
 

@@ -2,10 +2,10 @@
 // host's. Every call is logged. A checker reads the log, and says whether a GPU could do the work
 // in another order that gives wrong results.
 //
-// There are two ways to do work. By default, the calling thread does the work of a call at once,
-// before the call returns. If the environment variable FAKE_CUDA_ASYNC has a number, the number is
-// the seed of random delays, and each stream has a thread of its own, which does the stream's work
-// later. Events are then real synchronisation, and nothing else orders the threads.
+// There are two ways to do work. By default, the calling thread does the work of a call before the
+// call returns. If the environment variable FAKE_CUDA_ASYNC is set, each stream has a thread of its
+// own, which does the stream's work later, after random delays. The variable's value is the seed of
+// the delays. Then only events order the threads.
 //
 // The calls refuse everything that CUDA refuses according to its documentation. The comments quote
 // the documentation. Where CUDA leaves the behaviour open, the fake chooses what is worst for the
@@ -153,9 +153,9 @@ struct State {
   std::atomic<int> failure{
       0};  // The failure of the GPU that the host has noticed. All later calls return it.
   std::atomic<int> unnoticed_failure{0};  // The failure that the GPU has had.
-  // Unless work is asynchronous, time is computed. Each stream has a clock, and work begins when
-  // the stream's earlier work has ended and the host has made its call. Streams, and nodes of a
-  // graph that do not wait for each other, overlap without slowing each other down.
+  // If work is not asynchronous, time is computed. Each stream has a clock. Work begins when the
+  // stream's earlier work has ended and the host has made its call. Streams, and nodes of a graph
+  // that do not wait for each other, overlap without slowing each other down.
   int64_t host_ns = 0;         // When the host makes its next call.
   int64_t launch_ns = 0;       // How long the host takes to put one piece of work on a stream.
   int64_t node_launch_ns = 0;  // How long the host takes for each node of a graph that it launches.
@@ -218,8 +218,9 @@ int AwaitAll(const Moments& moments);
 // invalid.
 int RefuseWhileCapturing();
 
-// The status if no work can be put on a stream now: the stream is destroyed, its capture is
-// invalid, or it is the default stream, which would have to wait for a captured stream.
+// The error status if no work can be put on a stream now. There are three cases: the stream is
+// destroyed, its capture is invalid, or it is the default stream and would have to wait for a
+// captured stream.
 int RefuseStream(Stream* stream);
 
 // The least time that the fake GPU takes for a kernel or a copy. It has no effect if work is
@@ -251,8 +252,8 @@ bool IsWithoutWait(const char* call);
 bool Toss();
 
 Stream* Resolve(void* stream);
-// Remembers an object that the program may never destroy, so that leak checkers do not report it.
-// The caller must hold the lock of its call.
+// Remembers an object that the program may never destroy. So leak checkers do not report it. The
+// caller must hold the lock of its call.
 void Remember(const void* object);
 // The block of memory in which some bytes lie, or null.
 const Block* BlockOf(const void* address, size_t nbytes);

@@ -49,8 +49,8 @@ void* Allocate(size_t nbytes, int device) {
 }
 
 // Frees a block after all work of all devices has ended. CUDA does not promise that `cudaFreeHost`
-// waits for work that uses the memory. So pinned memory is overwritten before the wait, and work
-// that still uses it finds wrong bytes.
+// waits for work that uses the memory. So pinned memory is overwritten before the wait. Work that
+// still uses it then finds wrong bytes.
 int Free(const char* call, void* address, bool is_of_host) {
   Moments ends;
   int status = RuntimeCall(call, [&]() -> int {

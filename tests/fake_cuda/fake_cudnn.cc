@@ -120,8 +120,8 @@ extern "C" {
 // A switch for tests: makes an algorithm take `ms` milliseconds longer than an ordinary kernel.
 void FakeCudnnSetTime(int algorithm, double ms) { fake_cuda::ExtraTimes()[algorithm] = ms; }
 
-// A switch for tests: lets launches of an algorithm return `status`, although the library proposes
-// the algorithm. If `status` is success, launches work again.
+// A switch for tests: launches of an algorithm return `status`, although the library proposes the
+// algorithm. If `status` is success, launches work again.
 void FakeCudnnRefuse(int algorithm, int status) { fake_cuda::LateRefusals()[algorithm] = status; }
 
 // A switch for tests: the workspace that every algorithm needs in addition.

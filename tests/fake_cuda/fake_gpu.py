@@ -82,10 +82,10 @@ def algorithm_times(ms: Mapping[int, float]) -> AbstractContextManager[None]:
 def _algorithms_with(
     functions: Sequence[Any], settings: Mapping[int, Any], normal: Any
 ) -> Iterator[None]:
-    """Context in which each algorithm has the setting that `settings` holds for it.
+    """Context in which each algorithm has its setting in `settings`.
 
-    Each of `functions` sets the setting of one algorithm of one library. At the end of the context,
-    the algorithms get the setting `normal` again.
+    Each function in `functions` changes the setting of one algorithm of one library. At the end of
+    the context, the algorithms get the setting `normal` again.
     """
 
     def set_all(settings: Mapping[int, Any]) -> None:
@@ -122,7 +122,7 @@ def graph_start(us: float) -> Iterator[None]:
 
 @contextmanager
 def node_times(gpu_us: float, host_us: float = 0.0) -> Iterator[None]:
-    """Context in which each node of a graph takes longer.
+    """A context in which the nodes of graphs take more time to launch and to begin.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def repair() -> None:
 
 
 def set_delays(seed: int) -> None:
-    """From now on, do the GPU's work in one thread for each stream, with random delays.
+    """From now on, one thread for each stream does the GPU's work, with random delays.
 
     With seed 0, each call does its work at once, before it returns.
     """
@@ -213,12 +213,15 @@ def driver() -> Any:
 
 
 def effect(function: Callable[[int], object]) -> Any:
-    """Make a kernel's effect of a function, for `launch`. Keep it until the kernel has ended."""
+    """Wrap a function as the effect of a kernel, for `launch`.
+
+    Keep the result until the kernel has ended.
+    """
     return _EFFECT(lambda number: function(number) and None)
 
 
 def launch(name: str, stream: Any, does: Any = None) -> int:
-    """Launch a kernel that calls `does`, which `effect` made, or that changes nothing."""
+    """Launch a kernel that calls `does` (made by `effect`), or a kernel that changes nothing."""
     return int(_DRIVER.FakeCudaLaunch(name.encode(), stream, does or _EFFECT(), 0))
 
 

@@ -22,8 +22,8 @@ namespace fake_cuda {
   if (call.process_status() != ::fake_cuda::kSuccess) return failed; \
   if (call.injected() != ::fake_cuda::kSuccess) return call.injected()
 
-// The most multiplications of a fake kernel. A kernel that would need more computes nothing, to
-// save time. Tests of whole networks look only at the order in which kernels run.
+// The most multiplications of a fake kernel. To save time, a kernel that would need more computes
+// nothing. Tests of whole networks look only at the order in which kernels run.
 constexpr int64_t kMostMultiplications = 300'000;
 
 // An array of float32 or float16 numbers in memory.
@@ -71,8 +71,8 @@ static std::map<int64_t, double>& ExtraTimes() {
   return times;
 }
 
-// Returns, for each algorithm that can be planned but fails at its launch, the status that the
-// library gives.
+// Returns the algorithms that can be planned but fail at their launch, each with the status that
+// the library gives.
 static std::map<int64_t, int>& LateRefusals() {
   static std::map<int64_t, int> refusals;
   return refusals;

@@ -108,8 +108,9 @@ int& LastError() {
   return status;
 }
 
-// A process that was forked after CUDA started has lost the GPU: "CUDA_ERROR_NOT_INITIALIZED".
-// After a failure such as an illegal address, "any further CUDA work will return the same error".
+// A process that was forked after CUDA started has lost the GPU, and gets
+// "CUDA_ERROR_NOT_INITIALIZED". CUDA's documentation on a failure such as an illegal address: "any
+// further CUDA work will return the same error".
 Call::Call(const char* name) : lock_(TheMutex()) {
   State& state = TheState();
   if (state.owner == 0) state.owner = getpid();
@@ -139,8 +140,8 @@ int AwaitAll(const Moments& moments) {
   return state.failure;
 }
 
-// `cudaStreamLegacy` is 1 and `cudaStreamPerThread` is 2. Here both stand for the default stream.
-// It waits for more work than CUDA's default stream of a single thread does.
+// `cudaStreamLegacy` is 1 and `cudaStreamPerThread` is 2. Here both stand for the default stream,
+// so `cudaStreamPerThread` waits for more work than in CUDA.
 Stream* Resolve(void* stream) {
   constexpr intptr_t kLastSpecial = 2;
   return reinterpret_cast<intptr_t>(stream) <= kLastSpecial
@@ -257,9 +258,8 @@ void FakeCudaSetNodeTimes(double gpu_us, double host_us) {
   TheState().node_launch_ns = static_cast<int64_t>(host_us * 1e3);
 }
 
-// Lets the function `call` succeed without waiting for anything, to plant a fault. An empty name
-// ends the fault. The function is `cudaStreamWaitEvent`, `cudaStreamSynchronize` or
-// `cudaEventSynchronize`.
+// Plants a fault: the function `call` succeeds without waiting for anything. An empty name ends the
+// fault. The function is `cudaStreamWaitEvent`, `cudaStreamSynchronize` or `cudaEventSynchronize`.
 void FakeCudaSetWithoutWait(const char* call) {
   const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
   fake_cuda::CallWithoutWait() = call;

@@ -75,8 +75,8 @@ int cudaStreamCreateWithFlags(void** stream, unsigned flags) {
 }
 int cudaStreamCreate(void** stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
 
-// "The function will return immediately and the resources will be released once the device has
-// completed all work in stream."
+// CUDA's documentation: "The function will return immediately and the resources will be released
+// once the device has completed all work in stream."
 int cudaStreamDestroy(void* stream) {
   return RuntimeCall("cudaStreamDestroy", [&]() -> int {
     Stream* on = Resolve(stream);
@@ -161,9 +161,9 @@ int cudaEventDestroy(void* event) {
   });
 }
 
-// "cudaEventRecordExternal: Event is captured in the graph as an external event node when
-// performing stream capture." The event then has the time of the graph's last run, and may not be
-// waited for in the capture.
+// CUDA's documentation: "cudaEventRecordExternal: Event is captured in the graph as an external
+// event node when performing stream capture." The event then has the time of the graph's last run,
+// and may not be waited for in the capture.
 int cudaEventRecordWithFlags(void* event, void* stream, unsigned flags) {
   return RuntimeCall("cudaEventRecord", [&]() -> int {
     Stream* on = Resolve(stream);

@@ -233,8 +233,8 @@ static void After(Stream* stream, Stream* earlier) {
   EnqueueMark(stream, [end = EndOf(earlier)] { end->Await(); });
 }
 
-// "The legacy default stream is an implicit stream which synchronizes with all other streams in the
-// same CUcontext except for non-blocking streams."
+// CUDA's documentation: "The legacy default stream is an implicit stream which synchronizes with
+// all other streams in the same CUcontext except for non-blocking streams."
 static void AwaitDefaultStream(Stream* stream) {
   if (stream->id != 0) {
     if (stream->is_blocking) After(stream, &TheState().default_streams[stream->device]);
@@ -262,8 +262,8 @@ int RefuseStream(Stream* stream) {
     return stream->capture->is_valid ? kSuccess : int{kCaptureInvalidated};
   }
   if (stream->id != 0) return kSuccess;
-  // "When any stream in the same context is being captured, and it was not created with
-  // cudaStreamNonBlocking, any attempted use of the legacy stream is invalid."
+  // CUDA's documentation: "When any stream in the same context is being captured, and it was not
+  // created with cudaStreamNonBlocking, any attempted use of the legacy stream is invalid."
   for (Stream* other : TheState().streams) {
     if (other->capture == nullptr || !other->is_blocking || other->device != stream->device) {
       continue;

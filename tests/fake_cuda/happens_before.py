@@ -7,8 +7,7 @@ as the bits of an integer, which is simpler than vector clocks. The checker look
 * Two pieces of work access the same bytes without an order, and one of them writes. For example, a
   wait is missing, or a buffer is used again too early.
 * An operator reads another value than the plan says, or memory that is freed.
-* A stream or the host waits for an event that is not recorded yet. CUDA does not wait at all in
-  this case.
+* A stream or the host waits for an event that is not recorded yet. CUDA does not wait in this case.
 * A kernel touches the memory of another GPU, or is launched while another GPU is current. A copy
   goes between GPUs that have no access to each other, or names a wrong GPU.
 * A capture has a call that cannot be captured (an allocation, a wait, loading of code). Or a
@@ -16,8 +15,8 @@ as the bits of an integer, which is simpler than vector clocks. The checker look
   joined again.
 * A stream, an event, memory or a graph is never released, or is used after its release.
 
-The checker shares no code with the code that it checks. The test tells it which bytes each operator
-touches, in `accesses`, which come from the plan.
+The checker shares no code with the code that it checks. It gets the bytes that each operator
+touches from the test, in `accesses`. The test takes them from the plan.
 """
 
 from __future__ import annotations
@@ -270,8 +269,9 @@ class _Checker:
         reads = Access("", entry["from"], entry["from"] + entry["nbytes"])
         writes = Access("", entry["to"], entry["to"] + entry["nbytes"])
         copied = OpAccesses((reads,), (writes,))
-        # An operator that copies between GPUs launches no kernel that names it. So it is recognised
-        # by the bytes that it reads and writes. A copy to or from the host belongs to no operator.
+        # An operator that copies between GPUs launches no kernel, so no kernel names it. It is
+        # recognised by the bytes that it reads and writes. A copy to or from the host belongs to no
+        # operator.
         named = [op for op, touched in self._accesses.items() if _unnamed(touched) == copied]
         if len(named) == 1:
             self._work(entry, _Work(named[0], self._accesses[named[0]]))
@@ -290,7 +290,10 @@ class _Checker:
         stream.frontier = {len(self._capture.nodes) - 1}
 
     def _run(self, work: _Work, before: int) -> int:
-        """Let `work` start after the work in `before`. Return `before` with `work` added to it."""
+        """Note that `work` starts after the work in `before`.
+
+        Return `before` with `work` added to it.
+        """
         bit = 1 << self._count
         self._count += 1
         for access in (*work.touched.reads, *work.touched.writes):

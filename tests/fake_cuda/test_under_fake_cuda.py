@@ -77,8 +77,8 @@ def test_slow_inside(tests: Path) -> None:
 
 
 def run_inside(tests: Sequence[Path], marks: str) -> None:
-    """Run the tests of some files, with the fake CUDA loaded; of these tests, only those that the
-    expression `marks` selects."""
+    """Run the tests in some files that the expression `marks` selects, with the fake CUDA
+    loaded."""
     folder = str(fake_cuda_folder())
     searched = os.pathsep.join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": searched, "UNDER_FAKE_CUDA": "1"}

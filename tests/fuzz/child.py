@@ -27,7 +27,7 @@ _MORE_MEMORY = 6 * 2**30
 
 
 def main() -> None:
-    """Try as many inputs of a kind as were asked for, or the input in a file."""
+    """Try the requested number of inputs of a kind, or the input in a file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=TARGETS)
     parser.add_argument("--inputs", type=int, default=0)

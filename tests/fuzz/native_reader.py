@@ -3,9 +3,10 @@
     python -m tests.fuzz.native_reader build/sanitize-address/tests/cpp/read_check --inputs 100000
 
 Each file is a valid artifact with some changes: in its JSON documents, its weights, its list of
-members, or the tar file itself. Digests are made right again, except in one file of ten. Machine
-code stays as it is. The reader must accept the file or refuse it with an error of ours. Any other
-answer is a defect, and so is a reader that ends. The file that causes a defect is kept.
+members, or the tar file itself. In nine files of ten, the digests are then made right again.
+Machine code stays as it is. The reader must accept the file or refuse it with an error of ours. Any
+other answer, or the end of the reader's process, is a defect. The file that causes a defect is
+kept.
 """
 
 from __future__ import annotations

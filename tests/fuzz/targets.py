@@ -1,7 +1,7 @@
 """The functions that the fuzz test calls with inputs.
 
-Each function returns whether its input was accepted. If an input is refused with an error of this
-package, this is correct. Any other error is a defect, and so is a half-written file.
+Each function returns whether its input was accepted. A refusal with an error of this package is
+correct. Any other error is a defect, and so is a half-written file.
 """
 
 from __future__ import annotations
@@ -90,8 +90,10 @@ def _our_kernels() -> dict[bytes, Any]:
 
 
 def _kernels_of(code: bytes) -> Any:
-    """The loaded kernels of an artifact's machine code. None if the code was not compiled by this
-    fuzz test: such code is never run."""
+    """The loaded kernels of an artifact's machine code.
+
+    None if this fuzz test did not compile the code. Such code is never run.
+    """
     return _our_kernels().get(code)
 
 

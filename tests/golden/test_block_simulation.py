@@ -1,6 +1,6 @@
 """Tests the recorded results of `benchmarks.block_simulation` against the papers and the code.
 
-To compute all results again would take minutes. So the tests compute only a few of them again.
+Computing all results again would take minutes, so the tests compute only a few of them again.
 """
 
 from __future__ import annotations

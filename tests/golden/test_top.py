@@ -1,5 +1,6 @@
-"""Compares our simulation of serving on K streams of an A100 with an independent prototype. Both
-know the A100 by its data sheet.
+"""Compares our simulation of serving on K streams of an A100 with an independent prototype.
+
+Both use the data sheet of the A100.
 
 The prototype was written earlier and independently. It counts the cores and bytes of some operators
 in another way, and serves up to 13% more requests. But it finds the same best K as our simulator,

@@ -1,8 +1,8 @@
 """Runs an artifact on the GPU under compute-sanitizer: `python -m tests.gpu.sanitized_run`.
 
-The artifact runs in each dispatch mode, and once with each tensor in its own memory. In the arena,
-a kernel that leaves its tensor touches another tensor, which the sanitizer does not notice. So the
-last run has no arena. All runs must give the same bits.
+The artifact runs in each dispatch mode. The last run has no arena: each tensor has its own memory.
+In an arena, a kernel that leaves its tensor touches another tensor, which the sanitizer does not
+notice. All runs must give the same bits.
 """
 
 from __future__ import annotations

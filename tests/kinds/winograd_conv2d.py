@@ -28,8 +28,8 @@ CASES = {
         (1, 40, 31, 33), 16, dilation=2, padding=(2,) * 4, ending={"activation": "swish"}
     ),
     "one channel of several blocks": winograd((1, 64, 19, 80), 1, padding=(1,) * 4),
-    # The activations of the next cases turn 0 into another number. So they would also change the
-    # channels of zeros that pad the last block of channels.
+    # The last block of channels is padded with channels of zeros. The activations of the next cases
+    # turn 0 into another number, so they would change these channels too.
     "sigmoid": winograd((1, 8, 9, 9), 17, ending={"activation": "sigmoid"}),
     "hard sigmoid": winograd((1, 8, 9, 9), 20, ending={"activation": "hardsigmoid"}),
     "GELU": winograd((1, 8, 9, 9), 17, padding=(1,) * 4, ending={"activation": "gelu"}),

@@ -1,4 +1,4 @@
-"""Gives operators latencies, which do not matter to tests about numbers."""
+"""Gives operators random latencies, because latencies do not matter to tests about numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _given_prices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure nothing, which saves the time to compile and run the kernels that are not chosen.
+    """Draw latencies at random instead of measuring them, with the test's name as the seed.
 
-    The latencies are drawn at random, with the test's name as the seed. So different tests choose
-    different kernels, and a test chooses the same kernels on every machine.
+    This saves the time to compile and run the kernels that are not chosen. So different tests
+    choose different kernels, and a test chooses the same kernels on every machine.
     """
     from tests.prices import give_prices, usual  # This import is slow.
 

@@ -36,8 +36,10 @@ def _check(module: GraphModule, model: onnx.ModelProto, *given: Mapping[str, np.
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """A tensor whose size depends on the data has memory for its largest size. Fill the rows that
-    it does not use with NaN or huge numbers."""
+    """A tensor whose size depends on the data has memory for its largest size.
+
+    Fill its unused rows with NaN or huge numbers.
+    """
     standing, seen = counted.CountedTensors.standing, []
 
     def poisoned(
@@ -74,7 +76,7 @@ _OPTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", _OPTIONS)
 def test_non_max_suppression_is_that_of_onnxruntime(options: dict[str, Any]) -> None:
-    """Half of the inputs have coordinates and scores of few values, with many ties."""
+    """In half of the inputs, many scores and many coordinates are equal."""
     net = Net()
     boxes, scores = net.input("boxes", [2, 30, 4]), net.input("scores", [2, 3, 30])
     suppression(net, boxes, scores, **options)
@@ -100,8 +102,10 @@ def test_a_score_that_is_not_a_number_is_not_above_a_threshold() -> None:
 
 @pytest.mark.parametrize("is_poisoned", [False, True])
 def test_a_detector(is_poisoned: bool, request: pytest.FixtureRequest) -> None:
-    """The detector gets scores of which none, some, or very many are above its limit, so that it
-    returns no box, some boxes, or as many boxes as it can."""
+    """The number of scores above the detector's limit is zero, small or very large.
+
+    So it returns no box, some boxes, or as many boxes as it can.
+    """
     if is_poisoned:
         request.getfixturevalue("poison")
     model = counted_nets.detector()

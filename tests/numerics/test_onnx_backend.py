@@ -1,4 +1,4 @@
-"""Runs ONNX's own tests of operators. Each must pass or be refused, and none may be wrong."""
+"""Runs ONNX's own tests of operators. Each test must pass or be refused. No result may be wrong."""
 
 from __future__ import annotations
 
@@ -146,8 +146,9 @@ def _check(case: TestCase) -> None:
     AssertionError: a number is wrong.
     """
     for model, inputs, outputs in _data_sets(case):
-        # The first try has constants for no inputs, the second for all but the first, and the third
-        # for all, because the first input may be a size.
+        # In the first try, no input is a constant. In the second try, all inputs but the first are
+        # constants. In the third try, all inputs are constants, because the first input may be a
+        # size.
         for fed in dict.fromkeys((len(inputs), min(len(inputs), 1), 0)):
             try:
                 prepared = onnx_backend.prepare(_with_constants(model, inputs, fed))

@@ -1,4 +1,4 @@
-"""Tests operators on NaN, infinity, zero and ties, and with constants in place of data.
+"""Tests operators on NaN, infinity, zero and ties. Inputs of operators are data or constants.
 
 `docs/numbers.rst` says what users may rely on.
 """

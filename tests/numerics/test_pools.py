@@ -37,7 +37,7 @@ class Pool:
 
     def windows(self, size: int, axis: int) -> list[tuple[list[int], int]]:
         """For each result along an axis: the indices in the image that its window covers, and the
-        number of indices if those in the padding count too."""
+        number of all indices of the window, including the padding."""
         begin, end = self.padding[axis], self.padding[axis + 2]
         reach = (self.window[axis] - 1) * self.dilation[axis] + 1
         room, stride = size + begin + end - reach, self.strides[axis]

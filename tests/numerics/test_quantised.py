@@ -72,7 +72,7 @@ def run_both(model: onnx.ModelProto, **inputs: np.ndarray) -> tuple[Any, np.ndar
     onnxruntime gets `rewrites=False`, because onnxruntime 1.32 drops the bias of a quantised
     product when it rewrites the model.
     """
-    # The library runs every operator that it can run, whatever the measured latencies are.
+    # `providers` makes the library run every operator that it can run. Latencies do not matter.
     artifact = tvm_interop.compile(model, scheduler="sequential", streams=1, providers=["onednn"])
     module = tvm_interop.GraphModule(artifact)
     module.run(**inputs)

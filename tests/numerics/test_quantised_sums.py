@@ -164,7 +164,7 @@ def test_means(name: str, dtype: str, zero: int, channels: int) -> None:
 @needs_int8
 @pytest.mark.parametrize("rounded_as", ["uint8", "int8", None])
 def test_means_that_are_rounded_later_or_never(rounded_as: str | None) -> None:
-    """A mean that is flattened, and then rounded to the type `rounded_as`. None means no rounding.
+    """A mean that is flattened, and then rounded to the type `rounded_as`, or not rounded for None.
 
     The mean is computed in integers only if it is rounded to the type of its input, uint8.
     """

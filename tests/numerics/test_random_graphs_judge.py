@@ -25,8 +25,8 @@ X = {"x": np.linspace(-2, 3, 8, dtype=np.float32)}
 def played(monkeypatch: pytest.MonkeyPatch, error: dict[str, float]) -> None:
     """Replace the compiler by onnxruntime, and add errors to the outputs that `error` names.
 
-    The errors stand for a fault of fused kernels. So none are added if every value of the graph is
-    an output, because then no kernels are fused.
+    The errors stand for a fault of fused kernels. If every value of the graph is an output, no
+    kernels are fused, so no errors are added.
     """
 
     def run_all(

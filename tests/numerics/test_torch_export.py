@@ -183,7 +183,7 @@ class _Gathers(torch.nn.Module):
 
 
 def test_indices_of_data_stay_within_the_tensor() -> None:
-    """However large an index is, no memory outside of the tensor is read or written."""
+    """No memory outside of the tensor is read or written, not even for a very large index."""
     program = torch.export.export(_Gathers(), (torch.tensor([0, 1, 2]),))
     artifact = tvm_interop.compile(program, scheduler="sequential", providers=["tvm"])
     module = tvm_interop.GraphModule(artifact)

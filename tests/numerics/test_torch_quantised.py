@@ -18,7 +18,10 @@ _BYTES = (-128, 127, torch.int8)
 
 
 class _Dynamic(torch.nn.Module):
-    """A product whose input has a scale for each run, and whose weight has one for each row."""
+    """A product.
+
+    The scale of its input differs from run to run, and its weight has a scale for each row.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +50,7 @@ class _Symmetric(torch.nn.Module):
 
 
 class _Rows(torch.nn.Module):
-    """Numbers with a scale for each row, and a weight with one for each group of columns."""
+    """Numbers with a scale for each row, and a weight with a scale for each group of columns."""
 
     def __init__(self) -> None:
         super().__init__()

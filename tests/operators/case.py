@@ -45,8 +45,8 @@ class Case:
         return f"{self.op}-{self.opset} {shown} {settings}".strip()
 
     def ways(self) -> Iterator[tuple[int, ...]]:
-        """The sets of constant inputs to try: only the fixed inputs, all inputs, and each input
-        alone."""
+        """The sets of constant inputs to try: only the fixed inputs, all inputs, and each single
+        input."""
         free = [i for i, x in enumerate(self.inputs) if x is not None and i not in self.fixed]
         yield self.fixed
         if free:
@@ -56,7 +56,7 @@ class Case:
                 yield (*self.fixed, i)
 
     def model(self, constants: Collection[int]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-        """A model of the node alone, and its inputs by name."""
+        """A model whose only node is this node, and its inputs by name."""
         return one_node(
             self.op,
             self.inputs,

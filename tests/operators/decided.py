@@ -1,5 +1,4 @@
-"""Lists the cases in which the oracles differ, with the oracle that is right, and the refused
-cases."""
+"""Lists the refused cases, and the cases in which the oracles differ, with the right oracle."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ class Decision(NamedTuple):
     ----------
     oracle: `onnxruntime`, `reference`, or `either` if ONNX's text leaves the result open.
     reason: the words of ONNX's text, or the fault of the other oracle.
-    before: the decision holds only for opsets before this one.
+    before: an opset. The decision holds only for earlier opsets.
     """
 
     oracle: str
@@ -75,7 +74,7 @@ DECIDED: dict[str, Decision] = {
 def oracle_for(op: str, opset: int) -> str:
     """The oracle that is right for an operator.
 
-    `either` if agreement with one oracle is enough, "" if the oracles must agree.
+    The result is `either` if agreement with one oracle is enough, and "" if the oracles must agree.
     """
     decision = DECIDED.get(op)
     return decision.oracle if decision and opset < decision.before else ""

@@ -37,9 +37,10 @@ class Trial:
     Attributes
     ----------
     verdict: `right` and `wrong` are clear. `raw` is an error of a class that is not ours. `refused`
-        is an error of ours although onnxruntime runs the case. `limit` is a refusal that `decided`
-        lists. `undecided` means that the oracles differ, and either that we agree with neither or
-        that `decided` does not list the case. `alone` means that no oracle runs the case.
+        is an error of ours although onnxruntime runs the case. `limit` is an error of ours that
+        `decided` lists, or in a case that onnxruntime does not run. `undecided` means that the
+        oracles differ, that we agree with one of them, and that `decided` does not say which is
+        right. `alone` means that no oracle runs the case.
     """
 
     case: Case

@@ -29,9 +29,9 @@ def judged(seed: int) -> dict[str, Any]:
     """The verdict on the graph of this seed, as a line of the log.
 
     `bits`: two schedules give different bits. `wrong`: for our inputs, a node gives neither the
-    result of onnxruntime nor the result of the reference; or each node is right, and the fused
-    kernels of the graph are wrong. `unclear`: a node agrees with one oracle. `settled`: it agrees
-    with the oracle that is right by ONNX's text. `noise`: rounding explains the difference.
+    result of onnxruntime nor the result of the reference. Or each single node is right, but the
+    fused kernels of the graph are wrong. `unclear`: a node agrees with one oracle. `settled`: it
+    agrees with the oracle that is right by ONNX's text. `noise`: rounding explains the difference.
     `rounded`: rounding explains the difference of a normalisation alone. `unjudged`: neither oracle
     runs these nodes, and the other nodes are judged. `refused`: our error. `raw`: any other error.
     """

@@ -71,8 +71,8 @@ def in_usual_types(
     """The results of a node by onnxruntime in float32 and int64, because onnxruntime has most
     kernels for these types.
 
-    The results are converted to the types of `computed`. So results that wrap around or are rounded
-    are only right within the tolerance of float32.
+    The results are converted to the types of `computed`. So results that wrap around, or that are
+    rounded, agree only within the tolerance of float32.
     """
     usual = {"f": np.dtype(np.float32), "i": np.dtype(np.int64), "u": np.dtype(np.int64)}
     cast = {name: a.astype(usual.get(a.dtype.kind, a.dtype)) for name, a in given.items()}
@@ -83,7 +83,7 @@ def in_usual_types(
 
 
 def by_nodes(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] | None:
-    """The results of each node by itself, by the first oracle that runs it.
+    """The results of each node. Each node runs alone, in the first oracle that can run it.
 
     None if neither oracle runs a node.
     """
@@ -104,7 +104,7 @@ def constants_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def one_of(model: onnx.ModelProto, node: onnx.NodeProto, given: Arrays) -> onnx.ModelProto:
-    """A model of this node alone, whose inputs are the values that the node reads."""
+    """A model whose only node is this node. Its inputs are the values that the node reads."""
     inputs = [
         onnx.helper.make_tensor_value_info(
             name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape

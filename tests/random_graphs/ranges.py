@@ -67,8 +67,8 @@ def _compared(
             elif within_rounding(model, feed, ours, wanted)["y"]:
                 kinds["noise"] = True
             else:
-                # Some differences do not come from ranges: ties of an ArgMax, which
-                # each runtime may break in its own way, and faults of kernels.
+                # Some differences do not come from ranges. An ArgMax may break ties in another way
+                # in each runtime, and a kernel may have a fault.
                 faults = looked_into(_fixed(model, feed), feed, ours, wanted, seed)
                 kinds.update(faults)
                 if "wrong" in faults:
@@ -82,7 +82,7 @@ def _compared(
 
 
 def _fixed(model: onnx.ModelProto, feed: Arrays) -> onnx.ModelProto:
-    """The model for the shapes of `feed` alone."""
+    """The model, made for the shapes of `feed` only."""
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
     for value in fixed.graph.input:
@@ -108,10 +108,9 @@ def _sizes(ranges: Mapping[str, int | tuple[int, int]], seed: int) -> list[dict[
 
 
 def _in_rows(model: onnx.ModelProto, feed: Arrays) -> np.ndarray | None:
-    """The outputs of each row by itself, joined. A server must give these answers to single
-    requests.
+    """Run each row in a batch of its own and join the outputs. A server must give these outputs.
 
-    None if onnxruntime does not run a single row. Such a row has no answer to compare with.
+    None if onnxruntime does not run a single row, because there is no answer to compare with then.
     """
     rows = len(next(iter(feed.values())))
     each = []

@@ -1,8 +1,8 @@
 """Makes random graphs with one or two dimensions of any size. The same seed gives the same graph.
 
-Most operators leave the rows or positions along a dimension of any size independent of each other.
-A few mix rows or positions, or use the size of a dimension as data. A graph with such an operator
-must be refused for a range of sizes, unless its results are right nevertheless.
+For most operators, the rows or positions along a dimension of any size are independent. A few
+operators mix rows or positions, or use the size of a dimension as data. A graph with such an
+operator must be refused for a range of sizes, unless its results happen to be right.
 """
 
 from __future__ import annotations

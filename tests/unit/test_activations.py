@@ -1,4 +1,4 @@
-"""Tests that activations are recognised by what they compute, and that libraries run them."""
+"""Tests that activations are recognised in any form of the model, and that libraries run them."""
 
 from __future__ import annotations
 

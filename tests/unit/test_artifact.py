@@ -279,7 +279,7 @@ def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None
 
 
 def crafted(saved: Path, path: Path, **changes: bytes | None) -> Path:
-    """Write a copy of `saved` with other members. All digests of the copy are right.
+    """Write a copy of `saved` with some members changed. All digests of the copy are right.
 
     Parameters
     ----------

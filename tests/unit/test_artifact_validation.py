@@ -200,8 +200,8 @@ def test_tvms_kernels_take_no_padded_blocks() -> None:
     refused(blocked, r"`S\[./2\]` is TVM's, but its `joined` is blocked16")
 
 
-# The next tests are about plans that damage would hardly cause, but that somebody could write on
-# purpose.
+# The next tests are about plans that somebody could write on purpose. Accidental damage would
+# hardly cause them.
 
 
 def everywhere(plan: Plan, **fields: Any) -> Plan:
@@ -227,8 +227,10 @@ def test_streams_that_differ_or_do_nothing() -> None:
 
 
 def test_an_operator_that_reads_the_same_time_and_again() -> None:
-    """An operator may have at most as many inputs as the plan has values, because the checker looks
-    at each input, which takes too long for very many."""
+    """An operator may have at most as many inputs as the plan has values.
+
+    The checker looks at each input, which would take too long for very many inputs.
+    """
     plan = joined_plan()
     greedy = plan.operators[-1]
     inputs = greedy.inputs * 50_000

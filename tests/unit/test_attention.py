@@ -1,4 +1,5 @@
-"""Tests attention as one operator: which operators it replaces, and its results."""
+"""Tests attention that is computed as one operator: the operators that it replaces, and its
+results."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ SCORES = (*HEADS, QUERIES, POSITIONS)
 
 @pytest.fixture(autouse=True)
 def few_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let attention with few scores become one operator too, so that small models are enough."""
+    """Make attention with few scores one operator too, so that small models are enough."""
     monkeypatch.setattr(recognise, "FEWEST_SCORES", 1)
 
 

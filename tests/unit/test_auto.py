@@ -237,8 +237,11 @@ def test_the_choice_among_equals_ends():
 
 
 def test_the_time_of_finalists_that_were_dropped_counts():
-    """The choice among finalists may take two seconds. A slow finalist alone takes more in the
-    first rounds. It is dropped, but its time counts, so the choice ends soon after."""
+    """The choice among finalists may take two seconds.
+
+    A slow finalist takes more than that in the first rounds. It is dropped, but its time counts, so
+    the choice ends soon after.
+    """
     counts = []
 
     def evaluate(schedules):
@@ -435,9 +438,9 @@ def test_it_is_what_models_are_compiled_with():
 def test_one_measurement_decides_and_checks(monkeypatch, confirms):
     """`compile` does not repeat a measurement of `auto`.
 
-    If the speed check runs in new processes, `auto` chooses a schedule without confirming it.
-    Otherwise `auto` confirms its finalist by a measurement, which is also the speed check.
-    If the caller gives `evaluate`, `compile` measures the speed check itself.
+    If the speed check runs in new processes, `auto` does not confirm its choice. Otherwise `auto`
+    confirms its choice by a measurement, which is also the speed check. If the caller gives
+    `evaluate`, `compile` measures for the speed check itself.
     """
     asked = []
 

@@ -24,8 +24,10 @@ WORD, NUMBER = "uint16", "float32"
 
 
 def product_kernel(left: Shape, right: Shape, types: tuple[str, str, str]) -> Any:
-    """A kernel that widens its factors if they are words, multiplies, and rounds to a word if the
-    result is one."""
+    """A kernel that multiplies two factors.
+
+    It widens the factors if they are words (of 16 bits), and rounds the result if it is a word.
+    """
     batch, (m, k), n = left[:-2], left[-2:], right[-1]
     a, b = (te.placeholder(s, t) for s, t in zip((left, right), types[:2], strict=True))
     x, y = wide(a), wide(b)

@@ -90,7 +90,8 @@ def test_a_block_goes_where_most_room_is() -> None:
     half, quarters = kernel(1, 10, (2, 2, 2, 2), busy=1), kernel(2, 10, (4, 4, 4, 4), busy=0.5)
     assert side_by_side(gpu, half, quarters) == [(0, 10), (0, 10)]
     # If the second kernel has three blocks, one of them runs beside the first kernel on
-    # multiprocessor 0. Together they ask for 1.5 times what the multiprocessor can compute.
+    # multiprocessor 0. Together they ask for 1.5 times the arithmetic that the multiprocessor can
+    # do.
     assert side_by_side(gpu, half, replace(quarters, blocks=3)) == [(0, 15), (0, 15)]
 
 
@@ -109,8 +110,8 @@ def test_blocks_share_bandwidth() -> None:
     assert side_by_side(gpu, copies) == [(0, 10)]
     assert side_by_side(gpu, copies, copies) == [(0, 20), (0, 20)]
     # The second kernel asks for 10 bytes/us, less than half of the bandwidth, and is not slowed
-    # down. The first kernel gets the other 90 bytes/us until 10 us. It has 100 bytes left then,
-    # and gets the whole 100 bytes/us.
+    # down. The first kernel gets the other 90 bytes/us until 10 us. After 10 us it has 100 bytes
+    # left, and gets all of the 100 bytes/us.
     assert side_by_side(gpu, copies, kernel(1, 10, nbytes=100)) == [(0, 11), (0, 10)]
 
 

@@ -130,7 +130,10 @@ def test_the_wait_that_it_names_mends_a_race():
 
 
 def test_a_reader_that_the_planner_forgets_is_seen(monkeypatch):
-    """`D` reads `c`. A planner that does not know this puts `d`, which `D` writes, over `c`."""
+    """`D` reads `c` and writes `d`.
+
+    A planner that does not know about the read puts `d` over `c`.
+    """
     lifetimes = Plan.arena_buffers
 
     def forgetful(plan):

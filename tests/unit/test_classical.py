@@ -37,8 +37,10 @@ def test_scalers_and_encoders_of_floats() -> None:
 def test_replacements_that_do_not_fit_the_columns_are_refused(
     shape: tuple[int, ...], number: int
 ) -> None:
-    """If there are more or fewer replacements than columns, onnxruntime takes the replacement of
-    another column or only the first one, and gives no warning."""
+    """With more or fewer replacements than columns, onnxruntime silently uses a wrong replacement.
+
+    It takes the replacement of another column, or only the first replacement.
+    """
     node = ("Imputer", {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0][:number]})
     with pytest.raises(UnsupportedModelError, match=f"it has {number} replacements"):
         load_model(model_of([node], np.zeros(shape, np.float32)))
@@ -91,7 +93,7 @@ def test_linear_regression_of_several_targets() -> None:
 
 
 def test_a_transform_of_a_single_target_is_refused() -> None:
-    """onnxruntime leaves out the transform of a single target, and ONNX does not."""
+    """ONNX transforms a single target, and onnxruntime leaves the transform out."""
     named = {"coefficients": [1.0, -2.0, 0.5, 3.0], "post_transform": "LOGISTIC"}
     with pytest.raises(UnsupportedModelError, match="`post_transform` is LOGISTIC"):
         load_model(model_of([("LinearRegressor", named)], X))

@@ -152,9 +152,9 @@ def _begin_search() -> None:
     # If a shell runs the tests in the background, they ignore Ctrl-C, and the search would ignore
     # it too.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # On a busy machine, the search should get less time than the test that is going to stop it.
-    # Otherwise the search could end before it is stopped, and the next search would have nothing to
-    # do.
+    # The test is going to stop the search. So on a busy machine, the search should run more slowly
+    # than the test. Otherwise the search could end before it is stopped, and the next search would
+    # have nothing to do.
     os.nice(10)
 
 

@@ -206,7 +206,10 @@ def test_completion(
      ("compile squ", "squeezenet"), ("compile net --scheduler li", "lios+"), (None, "compile")],
 )  # fmt: skip
 def test_help_and_completion_do_not_wait_for_tvm(words: str | None, said: str) -> None:
-    """Completion must not import TVM, because a user does not wait seconds after the Tab key."""
+    """Completion must not import TVM.
+
+    The import takes seconds, which is too long after the Tab key.
+    """
     if words is None:
         run, asked = f"run_app({['compile', '--help']})", {}
     else:

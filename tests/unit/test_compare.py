@@ -102,8 +102,8 @@ def test_a_part_of_a_plan_keeps_its_order(greedy: Artifact) -> None:
     assert {op.whole for op in part.operators} == {first, last}
     end = part.operators[-1]
     start = part.operators[0]
-    # The last operator runs after the first: it is on the same stream, or waits for the first
-    # operator.
+    # The last operator runs after the first operator: it is on the same stream, or waits for the
+    # first operator.
     assert end.stream == start.stream or 0 in end.waits
     whole = part_of_plan(plan, [op.whole for op in plan.operators])
     assert [op.name for op in whole.operators] == [op.name for op in plan.operators]

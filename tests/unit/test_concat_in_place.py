@@ -218,8 +218,10 @@ def nested() -> onnx.ModelProto:
 
 
 def copied() -> onnx.ModelProto:
-    """Concatenations whose inputs must be copied: an input that two concatenations read, or one
-    reads twice, an input of the model, and a weight.
+    """Concatenations whose inputs must be copied.
+
+    Such an input is read by two concatenations, or twice by one concatenation, or is an input of
+    the model or a weight.
 
     The input `c` of some concatenations has an odd number of channels.
     """

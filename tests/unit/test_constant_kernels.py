@@ -1,4 +1,4 @@
-"""Tests that kernels on constants are built once, and compute what TVM's own folding computes."""
+"""Tests that kernels on constants are built once, and give the results of TVM's own folding."""
 
 from __future__ import annotations
 

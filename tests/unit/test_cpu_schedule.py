@@ -1,4 +1,4 @@
-"""Tests that scheduled kernels compute the same as unscheduled kernels, for many shapes."""
+"""Tests that scheduled kernels give the results of unscheduled kernels, for many shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the loops of scheduled kernels: their lengths, their vectors, and which loops threads
+"""Tests the loops of scheduled kernels: their lengths, their vectors, and the loops that threads
 share."""
 
 from __future__ import annotations

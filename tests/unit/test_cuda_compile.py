@@ -122,8 +122,8 @@ def test_both_readers_check_plans_for_a_gpu_alike(
 
 @pytest.mark.parametrize(("name", "joined"), [("squeezenet", 8), ("inception_v1", 9)])
 def test_concatenations_cost_nothing(name: str, joined: int) -> None:
-    """The operators whose outputs are concatenated write directly into the result, so no
-    concatenation is left in the program."""
+    """The operators before a concatenation write directly into its result, so no concatenation is
+    left in the program."""
     compilation = Compilation(light.build(name), CompileOptions("cuda", archs=["sm_90"]))
     described = [op.description for op in extract(compilation.module).operators]
     assert [d.op for d in described if d is not None].count("concat") == joined

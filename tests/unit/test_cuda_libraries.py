@@ -82,7 +82,7 @@ def test_why_a_library_cannot(
 
 
 def test_texts_of_operators_are_as_they_were() -> None:
-    """The texts of operators are keys in users' databases of latencies."""
+    """The texts of operators must not change: they are keys in users' databases of latencies."""
     assert MATMUL.to_json().endswith('"lrn_beta":0.0,"lrn_bias":0.0}')
     for op in (MATMUL, CONV.with_fields(dtype="float16", allow_tf32=True)):
         assert LibraryOp.from_json(op.to_json()) == op

@@ -175,7 +175,7 @@ def test_parts_of_a_tensor_on_two_gpus() -> None:
         "Y": ("cuda:0", ["pq", "r@cuda:0"], ["y"], ["r to cuda:0"]),
     }
     # Y runs on the second GPU and reads the whole tensor, so the tensor is copied there. R runs
-    # there too and reads only the part q, so q is copied by itself.
+    # there too and reads only the part q, so q is copied separately.
     assert described(split([[0, 1], [2, 3]], [0, 1], program)) == {
         "P": ("cuda:0", ["x"], ["p"], []),
         "Q": ("cuda:0", ["x"], ["q"], []),

@@ -1,4 +1,4 @@
-"""Tests casts to bool, and `Equal` of booleans, which exporters write for divisions that round."""
+"""Tests casts to bool and `Equal` of booleans. Exporters write them for divisions that round."""
 
 from __future__ import annotations
 

@@ -134,9 +134,9 @@ def test_loading_takes_the_memory_of_the_weights_once(tmp_path: Path) -> None:
 
 
 def test_weights_of_many_sizes_leave_no_holes_in_memory(tmp_path: Path) -> None:
-    """Each pair of weights is larger than the pair before it, so it does not fit where those were.
+    """Each pair of weights is too large for the memory of the pair before it.
 
-    Of two weights of one size, glibc takes the second from memory that it does not give back.
+    If two weights have one size, glibc takes the second from memory that it does not give back.
     """
     sizes = [(1024, 1024 + 16 * (i // 2)) for i in range(24)]
     rng = np.random.default_rng(0)

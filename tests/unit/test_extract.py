@@ -285,7 +285,10 @@ def test_empty_tensors_of_relax_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["x", "gpu_0/data_0", "data:0"])
 def test_names_are_plain_strings(name: str) -> None:
-    """TVM's strings have a subclass of `str` as type, which cannot be written into a plan."""
+    """The type of TVM's strings is a subclass of `str`.
+
+    Such a string cannot be written into a plan.
+    """
     net = nets.Net()
     net.op("Relu", [net.input(name, [1, 4])], "y")
     program = extract(LowerToUnits()(load_model(net.model("y"))))

@@ -1,5 +1,7 @@
-"""Tests schedulers other than IOS with learned latencies, and which latencies are measured or
-predicted."""
+"""Tests schedulers other than IOS with learned latencies.
+
+Some latencies are measured, the others predicted.
+"""
 
 from __future__ import annotations
 

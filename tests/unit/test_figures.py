@@ -156,8 +156,8 @@ def test_what_is_said_of_top_and_pos_is_so() -> None:
 
 
 def test_what_is_said_of_the_whole_of_top_is_so() -> None:
-    """The results of the trainings support the verdict on TOP in `docs/serving.rst`, whichever seed
-    a training used."""
+    """The results of the trainings with any seed support the verdict on TOP in
+    `docs/serving.rst`."""
     folder = figures.RESULTS / "serving" / "top_whole"
     cells = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
     assert not top_whole_table.wins(cells), (

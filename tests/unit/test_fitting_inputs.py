@@ -1,4 +1,4 @@
-"""Tests that inputs which an operator does not support are refused, and constants of float64."""
+"""Tests that unsupported inputs of operators are refused, and tests constants of float64."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_a_mask_of_other_positions_is_refused(shift: int, step: int) -> None:
 
 def _of_rows(components: int, first: list[int] | None = None) -> onnx.ModelProto:
     """`x[rows, best]`, or `x[rows, columns, best]`, where `rows` and `columns` number all rows and
-    columns. If `first` is given, it replaces the numbers of the rows, of which there are three."""
+    columns. If `first` is given, it replaces the numbers of the three rows."""
     net = Net()
     net.input("x", ["batch" if first is None else 3, 4, 5])
     best = net.input("best", ["batch" if first is None else 3, *[4][: components - 2]],

@@ -247,7 +247,7 @@ def test_profile_has_a_row_an_operator(module: GraphModule) -> None:
 
 
 def test_ten_thousand_runs_with_alternating_inputs() -> None:
-    """No run returns the output of an earlier run, and no memory leaks."""
+    """Each run returns its own output, not the output of an earlier run, and no memory leaks."""
     artifact = tvm_interop.compile(
         inception_like(size=6, channels=8), scheduler="greedy", streams=2, keep_slower=True
     )

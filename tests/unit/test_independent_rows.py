@@ -302,8 +302,10 @@ def test_whole_networks_are_proven() -> None:
 
 
 def test_one_size_is_like_another_although_it_is_also_another_dimension() -> None:
-    """The batch sizes 4 and 6 are also the sizes of other dimensions. So some kernels are equal
-    that would differ at another batch size."""
+    """Other dimensions also have the sizes 4 and 6.
+
+    So at these batch sizes, some kernels are equal that would differ at other batch sizes.
+    """
     assert _proof(lambda size: _model(_time_first, size), 3, 4, 6)[1] == {"y": Rows(0, 1)}
 
 

@@ -47,7 +47,7 @@ def test_a_constant_out_of_range_is_refused(op: str, constants: tuple[int, ...])
 @pytest.mark.parametrize("op", CASES)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_data_out_of_range_are_taken_as_the_nearest_element(op: str, sign: int) -> None:
-    """No memory outside of the tensor is read or written, however large the index is."""
+    """No memory outside of the tensor is read or written, not even for a very large index."""
     far = np.full_like(np.array(CASES[op][2]), sign * 2**40)
     near = np.full_like(far, 10_000 if sign > 0 else -10_000)
     model, feeds = model_of(op, far)

@@ -195,8 +195,10 @@ def test_a_price_within_the_tolerance_is_none(caplog):
 
 
 def test_a_price_within_the_slack_is_none(caplog):
-    """A stage that is half a microsecond faster than its bound does not count as faster: half a
-    microsecond is within the noise of a clock, even if the stage is short."""
+    """A stage does not count as faster than its bound if it is half a microsecond faster.
+
+    Half a microsecond is within the noise of a clock, even if the stage is short.
+    """
     caplog.set_level("INFO", logger="tvm_interop")
     graph = randwire(10, 2)
 

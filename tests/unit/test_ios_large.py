@@ -20,7 +20,10 @@ FEW = 300
 
 
 class Shared(LatencyModel):
-    """A latency model in which groups slow each other down, in each stage by another amount."""
+    """A latency model in which groups slow each other down.
+
+    The slowdown differs from stage to stage.
+    """
 
     def __init__(self, us, costly=False):
         self.us = us

@@ -69,7 +69,7 @@ def test_names_of_the_batch_are_joined_too(batch: int | tuple[int, int]) -> None
 
 
 def test_dimensions_without_names_are_joined_too() -> None:
-    """As scikit-learn's exporter writes a model of several columns."""
+    """scikit-learn's exporter writes models of several columns without names of dimensions."""
     made = renamed("batch")
     for value in made.graph.input:
         value.type.tensor_type.shape.dim[0].ClearField("dim_param")

@@ -125,7 +125,7 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planted_while_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let later schedules leave out the last iteration of the first loop of each kernel."""
+    """Make later schedules leave out the last iteration of the first loop of each kernel."""
     schedule = cpu_schedule.schedule_kernel
 
     def wrong(func: tirx.PrimFunc, *args: Any) -> tirx.PrimFunc:

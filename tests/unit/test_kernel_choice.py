@@ -296,8 +296,10 @@ def test_tvm_does_not_win_large_products_of_a_row(columns: int, takes_library: b
 
 
 class _Noisy(MadeUp):
-    """A latency is the mean of the measurements in `runs`, which holds those of TVM's kernels under
-    False and those of the library's kernels under True. A new measurement gives 10 us.
+    """A latency is the mean of the measurements in `runs`.
+
+    The key False has the measurements of TVM's kernels, and the key True has the measurements of
+    the library's kernels. A new measurement gives 10 us.
     """
 
     def __init__(self, program: Program, runs: dict[bool, list[float]]) -> None:

@@ -78,8 +78,10 @@ def test_every_operator_moves_something(model):
 
 
 def test_workloads_count_what_schedulers_see():
-    """Scheduled kernels have the same counts, although counting their split loops directly would
-    give too much."""
+    """Scheduled kernels have the same counts as unscheduled kernels.
+
+    A direct count of their split loops would be too large.
+    """
     compilation = Compilation(norms(), OPTIONS)
     program = compilation.program
     described = [describe_workload(program, op, "").flops for op in range(len(program.operators))]
@@ -95,8 +97,10 @@ def test_a_tensor_read_twice_counts_twice():
 
 
 def test_opara_takes_them():
-    """Of two memory-bound and two compute-bound operators, Opara launches one of each kind in
-    turn."""
+    """Opara launches memory-bound and compute-bound operators alternately.
+
+    There are two of each.
+    """
     net = Net()
     x = net.input("x", [1, 16, 16, 16])
     convs = [net.conv(x, f"conv{i}", (16, 16), 3) for i in range(2)]

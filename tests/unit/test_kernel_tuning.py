@@ -206,8 +206,10 @@ def test_no_sum_is_split() -> None:
 
 @pytest.fixture
 def small_population(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the search begin with few candidates. This is quick, and these tests need no good
-    kernel."""
+    """Make the search begin with few candidates.
+
+    This is quick, and these tests need no good kernel.
+    """
     monkeypatch.setattr(kernel_tuning, "_POPULATION", 8)
 
 

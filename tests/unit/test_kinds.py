@@ -107,8 +107,10 @@ def assert_near(op: LibraryOp, got: np.ndarray, wanted: np.ndarray, what: str) -
 @needs_onednn
 @pytest.mark.parametrize(("kind", "name"), MODELS)
 def test_what_is_found_in_models(kind: str, name: str) -> None:
-    """In the model of each case, a library runs the operator of this kind exactly if the case says
-    so (`is_taken`). The library's results are right."""
+    """Libraries run the operator of this kind if `is_taken` of the case is set, and only then.
+
+    Their results are right.
+    """
     model, feeds, is_taken = conformance()[kind].models[name]
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(model)))
     found = [op.description.op for op in program.operators if op.description is not None]

@@ -49,7 +49,10 @@ def test_a_part_that_seems_slower_alone_than_beside_another_one_counts_with_the_
 
 
 def test_parts_that_read_one_part_only_may_run_beside_others() -> None:
-    """The parts are images of a batch: each reads its own image, so there are two chains."""
+    """The parts are images of a batch.
+
+    Each part reads only its own image, so there are two chains.
+    """
     images = OpGraph.from_edges(4, [(0, 2), (1, 3)])
     assert bound(images, [10.0] * 4, 0.25) == pytest.approx(20.0)
 

@@ -1,4 +1,4 @@
-"""Tests what programs call that were written for onnxruntime, beyond `run`."""
+"""Tests methods other than `run` that programs written for onnxruntime call."""
 
 from __future__ import annotations
 

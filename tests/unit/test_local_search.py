@@ -87,7 +87,7 @@ def test_local_search_improves_bad_streams():
 
 
 def test_wide_stages_keep_to_the_time(monkeypatch):
-    """A stage of hundreds of operators has more changes than there is time to look at."""
+    """A stage of hundreds of operators has too many changes to look at all of them in time."""
     seconds = itertools.count()
     monkeypatch.setattr(budget, "now_s", lambda: next(seconds))
     graph = OpGraph.from_edges(200, [])

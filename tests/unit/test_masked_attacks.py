@@ -41,7 +41,7 @@ def tens(net: Masked) -> str:
 
 
 def above(net: Masked, x: str, least: float) -> str:
-    """A sum whose summand is not 0 where `x` is above `least`."""
+    """A sum. Its terms are not 0 where `x` is above `least`."""
     some = net.do("Where", net.do("Greater", x, net.number(least)), net.biased(), net.number(0))
     return total(net, some)
 
@@ -135,7 +135,10 @@ def with_short_flag(net: Masked) -> str:
 
 @pytest.mark.parametrize("build", [divided_by_small_length, with_short_flag])
 def test_a_number_may_be_the_same_for_all_compiled_lengths_only(build: Build) -> None:
-    """Each model uses a number that depends on the length. The number is the same for all compiled
-    lengths, but another one for the length 2, which is in the range."""
+    """Each model uses a number that depends on the length.
+
+    The number is the same for all compiled lengths. It differs for the length 2, which is in the
+    range.
+    """
     with pytest.raises(InputError, match="this could change results"):
         tvm_interop.compile(model(build), shapes={"seq": (1, 16)}, most_sizes=3, **QUICK)

@@ -201,7 +201,8 @@ def masked_too_late(net: Masked) -> str:
 
 
 def small_share(net: Masked) -> str:
-    """The scores of padded positions are below all others, but their exponentials are not 0."""
+    """The scores of padded positions are below all other scores, but their exponentials are not
+    0."""
     keep = net.do("Unsqueeze", net.do("Cast", "mask", to=TensorProto.BOOL), net.ints(1))
     above = net.do("Exp", net.do("Mul", net.scores(), net.number(0.1)))
     return net.mixed(net.do("Where", keep, above, net.number(-2.0)))

@@ -1,7 +1,7 @@
 """Ranges of lengths for models that go through a sequence step by step: sums and recurrent layers.
 
-Padding follows the given positions. So the input of a layer that runs from the first step on may
-be padded. The input of a layer that runs from the last step on, or uses the last step, may not.
+Padding follows the given positions. So the input of a layer that starts at the first step may be
+padded. The input may not be padded if the layer starts at the last step, or uses the last step.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def test_running_sums_are_proven(name: str) -> None:
 
 
 def divided_by_balance(net: Masked) -> str:
-    """Divide each position by the number of given minus the number of padded positions so far. The
-    divisor becomes 0 at a padded position, but at no given position."""
+    """Divide each position by a number: the given positions so far, minus the padded positions so
+    far. The divisor becomes 0 at a padded position, but at no given position."""
     sign = net.do("Sub", net.do("Mul", net.float_mask(), net.number(2)), net.number(1))
     balance = net.do("Unsqueeze", net.do("CumSum", sign, net.number(1, np.int64)), net.ints(2))
     return sum_of(net, net.do("Div", "x", balance))

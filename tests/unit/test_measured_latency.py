@@ -111,8 +111,8 @@ def test_only_what_comes_near_is_measured(compilation: Compilation) -> None:
     a, b = heaviest(compilation)
     model = latency(compilation)
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
-    # One run was enough to show that `b` takes longer than 1e-6 us. It is clear without a run that
-    # `a` takes less than 1e9 us.
+    # One run shows that `b` takes longer than 1e-6 us. No run is needed to see that `a` takes less
+    # than 1e9 us.
     assert model.measured == 1
     known = float(model.stages([[[a]]])[0])
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]

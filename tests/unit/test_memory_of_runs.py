@@ -17,7 +17,7 @@ MOST_BYTES = 2**21
 
 
 def test_runs_of_a_tiny_model_take_turns_with_one_arena(tmp_path: Path) -> None:
-    """The tensors between its operators take some bytes only."""
+    """The tensors between the model's operators take only a few bytes."""
     net = Net()
     x = net.input("x", [1, 2])
     hidden = net.op("MatMul", [x, net.weight(2, 2)], "h")

@@ -117,7 +117,7 @@ def test_attention_to_keys_of_separate_heads() -> None:
 @pytest.mark.parametrize("weights", [{}, {"b": numbers(24)}], ids=len)
 @pytest.mark.parametrize("number", [2, 3])
 def test_packed_queries_and_keys(number: int, weights: Arrays) -> None:
-    """onnxruntime packs them for GPUs only, so it gets them unpacked here."""
+    """onnxruntime supports packed queries and keys only on GPUs, so it gets unpacked ones here."""
     feed = {"q": X, "k": numbers(2, 4, 8), "v": numbers(2, 4, 8) + 1}
     last = [*weights]
     model = one("MultiHeadAttention", [*"qkv", *last], feed, weights, num_heads=2)

@@ -133,8 +133,11 @@ def test_nor_with_windows(name: str) -> None:
 
 
 def reached_by(graph: OpGraph, latency: LatencyTable | ContendedLatency, gpus: int) -> float:
-    """The least makespan of the schedules that `multi-gpu` chooses from: those of its parts on
-    several GPUs and on one, and those of schedulers for one GPU."""
+    """The least makespan of the schedules that `multi-gpu` chooses from.
+
+    These are the schedules of its parts for several GPUs and for one GPU, and of other schedulers
+    for one GPU.
+    """
     makespans = [schedule(graph, part, latency, gpus=gpus).makespan for part in PARTS]
     makespans += [schedule(graph, part, latency, gpus=1).makespan for part in PARTS]
     # The makespan of streams does not include contention.

@@ -37,7 +37,7 @@ SLOW = msgspec.structs.replace(FAST, shipped="sequential", paired_ratio=1.1, int
 
 
 class Processes:
-    """Stands for new processes: gives their times, and counts them.
+    """Takes the place of new processes: gives their times, and counts them.
 
     A ratio is the schedule's time over the time of sequential execution in one process.
     """
@@ -98,8 +98,10 @@ def test_a_schedule_that_seems_no_faster_is_given_up_at_the_first_test() -> None
 
 
 def test_a_rough_check_passes_what_seems_faster() -> None:
-    """A rough check ships a schedule that seems faster, even if not significantly. It does not ship
-    a schedule that does not even seem faster."""
+    """A rough check ships a schedule that seems faster, even if the difference is not significant.
+
+    It does not ship any other schedule.
+    """
     for us, ships in ((95.0, "scheduled"), (100.0, "sequential")):
         rounds = [np.array([100.0, 100.0, us * (1 + 0.1 * (-1) ** i)]) for i in range(6)]
         assert check_rounds(iter(rounds)).shipped == "sequential"
@@ -167,8 +169,10 @@ def test_large_models_are_not_run_again(
 
 
 def test_a_choice_that_nothing_confirmed_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no new process can decide, an artifact must not get the choice of `auto` unchecked, even
-    with `confirm_choice=False`."""
+    """The unchecked choice of `auto` must not ship if no new process can check it.
+
+    This also holds with `confirm_choice=False`.
+    """
     slow = msgspec.structs.replace(FAST, shipped="sequential", paired_ratio=1.2)
     asked: list[bool] = []
 

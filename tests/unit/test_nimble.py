@@ -23,12 +23,11 @@ def reduced_edges(graph):
 
 
 def fewest_waits_and_streams(graph):
-    """Find the least number of waits that any assignment of operators to streams needs, and the
-    least number of streams of an assignment with so few waits.
+    """Find the least number of waits, and the least number of streams with so few waits.
 
-    Only assignments are tried in which a path of the graph connects any two operators of a stream.
-    In these, an edge of the transitive reduction needs a wait, unless its ends are neighbours on a
-    stream.
+    All assignments of operators to streams are tried in which a path of the graph connects any two
+    operators of a stream. An edge of the transitive reduction then needs a wait, unless its ends
+    are neighbours on a stream.
     """
     edges = reduced_edges(graph)
     best = (len(edges) + 1, 0)
@@ -78,8 +77,8 @@ def test_the_streams_order_nothing_that_was_independent(seed):
 
 
 def test_waits_come_before_streams():
-    # A maximum matching of the transitive closure would give as few streams as the graph is wide,
-    # but more waits than `nimble` needs.
+    # With a maximum matching of the transitive closure, the number of streams would be the width of
+    # the graph. But there would be more waits than with `nimble`.
     for seed in range(40):
         graph = layered(150, seed, layer=8)
         made = schedule(graph, "nimble")

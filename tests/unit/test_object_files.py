@@ -1,4 +1,5 @@
-"""Tests that kernels which several tests use are compiled once, and compute what they should."""
+"""Tests the shared folder of compiled kernels: a kernel is compiled once, and its results are
+right."""
 
 from __future__ import annotations
 

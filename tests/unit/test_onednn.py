@@ -276,7 +276,7 @@ def as_words(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("kept", ["all", "inputs", "result", "none"])
 @pytest.mark.parametrize("op", NARROW.values(), ids=NARROW)
 def test_products_of_bfloat16(op: LibraryOp, kept: str) -> None:
-    """Factors are rounded to bfloat16 and sums are not, whatever the stored types are."""
+    """For all stored types, factors are rounded to bfloat16, and sums are not."""
     arrays = random(*op.shapes[:-1])
     factors = [as_words(array).astype(np.float32) for array in arrays[:2]]
     exact = run(op, [*factors, *arrays[2:]])

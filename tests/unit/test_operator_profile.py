@@ -17,7 +17,7 @@ from tests import nets
 
 
 def residual() -> onnx.ModelProto:
-    """Two convolutions, whose sum is concatenated with a grouped convolution of the sum."""
+    """The sum of two convolutions, concatenated with a grouped convolution of the sum."""
     net = nets.Net()
     x = net.input("x", [1, 4, 5, 5])
     shape = net.constant(np.array([4, 1, 1], np.int64))

@@ -33,8 +33,9 @@ def test_compile_takes_every_option_with_its_default() -> None:
 def test_the_command_line_has_the_same_defaults() -> None:
     assert CompileOptions(**flags.CompileFlags().compile_options()) == CompileOptions()
     handed_on = flags.CompileFlags().compile_options().keys()
-    # Commands write files, which may run where the kernel libraries are missing. So they always
-    # keep the fallback. Only Python takes the kernels of another artifact.
+    # Commands write files. A file may run where the kernel libraries are missing, so commands
+    # always keep the fallback. The option to take kernels from another artifact exists only in
+    # Python.
     only_in_python = {"parts", "progress", "latency", "link", "fallback", "like"}
     assert FIELDS.keys() - handed_on == only_in_python
 

@@ -18,7 +18,10 @@ def left(net: Masked) -> str:
 
 
 def sum_unless(net: Masked, is_large: str) -> str:
-    """A sum over positions, to which a padded position adds something if `is_large` holds."""
+    """A sum over positions.
+
+    If `is_large` is set, a padded position adds a number other than 0 to it.
+    """
     chosen = net.do("Where", is_large, net.biased(), net.columns("x"))
     return net.do("ReduceSum", chosen, net.ints(1), keepdims=0)
 

@@ -73,8 +73,8 @@ def test_a_schedule_is_faster_if_it_is_so_beyond_the_least_gain() -> None:
 
 
 def test_the_number_of_rounds_does_not_depend_on_who_was_faster() -> None:
-    """If the number of rounds depended on who was faster, there would be more false positives than
-    the significance level allows."""
+    """If the number of rounds depended on which contestant was faster, there would be more false
+    positives than the significance level allows."""
     draw = np.random.default_rng(1)
     for seed in range(20):
         rounds = list(itertools.islice(rounds_of("gaussian, 10%", [1.0, 0.95], seed), 500))

@@ -1,4 +1,5 @@
-"""Tests what all experiments on the papers share: verdicts, the registry, results and pages."""
+"""Tests the parts that all experiments on the papers share: verdicts, the registry, results and
+pages."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ _Change = Callable[[str, Any], Any]
 
 
 def _planted(monkeypatch: pytest.MonkeyPatch, module: Any, change: _Change) -> None:
-    """Let a module read result files that `change` has changed."""
+    """Make a module read result files that `change` has changed."""
     before = module.read
     monkeypatch.setattr(module, "read", lambda name: change(name, copy.deepcopy(before(name))))
 

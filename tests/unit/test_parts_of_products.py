@@ -142,13 +142,15 @@ def run_again(
     constant: bool = False,
     before_each: Callable[[], None] = lambda: None,
 ) -> list[np.ndarray]:
-    """Run a program on `arrays`, and then once for each array in `others`, which takes the place of
-    the second array. Return the bytes of each run's result.
+    """Run a program on `arrays`.
+
+    Then run it once for each array in `others`, in place of the second array. Return the bytes of
+    each run's result.
 
     Parameters
     ----------
     constant: whether weights are constants. Otherwise they are read in each run.
-    before_each: is called before each run.
+    before_each: a function that is called before each run.
     """
     roots = []
     for value, array in zip(program.values, [*arrays, None], strict=False):
@@ -376,8 +378,10 @@ def test_what_stays_whole(op: LibraryOp) -> None:
 
 
 def test_rows_that_share_the_weight_are_divided_by_their_operations_alone() -> None:
-    """Each part would read the whole weight, so dividing the product saves no reading. It is not
-    divided, because its operations alone are too few."""
+    """Each part would read the whole weight, so dividing the product saves no reading.
+
+    It also has too few operations to gain from a division. So it is not divided.
+    """
     several = described("matmul", [(16, 512), (512, 96), (16, 96)])
     assert several.flops < 2_000_000
     assert prod(several.shapes[1]) > 1 << 15

@@ -74,8 +74,10 @@ def test_the_best_setting_is_found() -> None:
 
 
 def test_the_best_setting_of_a_small_model_is_found_despite_slow_first_calls() -> None:
-    """Five calls are too few for a model that takes less than a millisecond, because the first
-    calls wake its threads."""
+    """Five calls are too few for a model of less than a millisecond.
+
+    The first calls wake its threads.
+    """
 
     def slow_at_first(microseconds: float) -> list[Runner]:
         calls = itertools.count()
@@ -125,7 +127,7 @@ class Refuses(Engine):
 
 
 def test_why_an_engine_cannot_run_a_model() -> None:
-    """OpenVINO's message begins with places in its source code, which say nothing to a user."""
+    """OpenVINO's message begins with places in its source code, which do not help a user."""
     from tvm_interop.perf.contestant import _reason
 
     error = RuntimeError(

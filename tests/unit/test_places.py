@@ -1,4 +1,4 @@
-"""Tests that files are written only where this is possible, and that this is found out early."""
+"""Tests that a path where no file can be written is refused before work begins."""
 
 from __future__ import annotations
 

@@ -222,8 +222,10 @@ def written_in_parts(graph, seed):
 
 
 def test_buffers_written_in_parts():
-    """In a plan, two buffers that are in use at once share no bytes. The checker refuses a plan in
-    which they do."""
+    """In a plan, two buffers that are in use at once share no bytes.
+
+    The checker refuses a plan in which two such buffers share bytes.
+    """
     moved = shared = 0
     for seed in range(40):
         graph = layered(25, seed)

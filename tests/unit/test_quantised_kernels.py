@@ -158,7 +158,7 @@ def by_tvm(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def check(op: LibraryOp, got: np.ndarray, wanted: np.ndarray) -> None:
-    """Check results. Sums are exact, but the scale and the bias may be rounded differently."""
+    """Check results. Sums must be exact, but the scale and the bias may be rounded differently."""
     if op.stored[-1] == "float32":
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-4)
         return

@@ -10,8 +10,8 @@ import pytest
 
 from tests.random_graphs import __main__ as runner
 
-# This program is run in place of the process that judges graphs. The last digit of a seed says
-# what the program does.
+# This program runs in place of the process that judges graphs. Its behaviour depends on the last
+# digit of the seed.
 CHILD = """
 import os, pathlib, signal, sys, time
 first, last, log = int(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[4])

@@ -151,8 +151,11 @@ def _rows_are_independent(seed: int, axis: int) -> bool:
 
 
 def check_graphs(seeds: range) -> tuple[int, int]:
-    """Check the proof on random graphs. Return the number of graphs for which the proof succeeded,
-    and the number of those for which it was wrong."""
+    """Check the proof on random graphs.
+
+    Return the number of graphs for which the proof succeeded, and for how many of these graphs the
+    proof was wrong.
+    """
     proven = wrong = 0
     for seed in seeds:
         programs = {

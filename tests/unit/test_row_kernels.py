@@ -1,5 +1,8 @@
-"""Tests products of a few rows: which operators get this project's own kernel, and that the bits of
-a row depend neither on the other rows nor on shares."""
+"""Tests products of a few rows.
+
+The tests check which operators get this project's own kernel, and that the bits of a row depend
+neither on other rows nor on shares.
+"""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_any_size_of_the_range_is_right(made: Artifact, from_file: bool) -> None
 
 
 def test_rows_that_fill_up_change_nothing(made: Artifact) -> None:
-    """A row has the same bits whatever values fill the rows that the caller did not give."""
+    """The values in the padded rows do not change the bits of the given rows."""
     module = GraphModule(made)
     few, many = _feed(6), _feed(9)
     for name, array in few.items():
@@ -168,7 +168,7 @@ def test_a_server_joins_requests_of_such_a_model(made: Artifact) -> None:
 
 
 def _steps() -> onnx.ModelProto:
-    """Computes each step of two sequences by itself, and merges the sequences in the output."""
+    """Computes each step of two sequences separately, and merges the sequences in the output."""
     net = Net()
     x = net.input("x", [2, "length", 6])
     bias = net.op("Add", [net.input("bias", [6]), net.weight(6)], "shifted")

@@ -389,7 +389,8 @@ if sys.argv[2] != "without":
 
 @pytest.mark.parametrize("tvm", ["before", "after", "without"])
 def test_a_kernel_that_fails_says_why(branches: Path, tmp_path: Path, tvm: str) -> None:
-    """Errors of TVM's runtime and of this library stay apart, even if both are in one process."""
+    """Errors of TVM's runtime and of this library are kept separately, even if both are in one
+    process."""
     artifact = saved_with_a_wrong_kernel(tmp_path / "model.tar")
     done = subprocess.run(
         [sys.executable, "-c", FAILING, str(artifact), tvm],

@@ -1,4 +1,4 @@
-"""Tests indices that wrap around. LLVM's loop vectoriser treats them as if they kept growing."""
+"""Tests indices that wrap around. LLVM's loop vectoriser wrongly assumes that they keep growing."""
 
 from __future__ import annotations
 

@@ -33,8 +33,11 @@ def units_of(net: nets.Net, *outputs: str) -> dict[str, tuple[str, ...]]:
 
 
 def test_rule_of_relu() -> None:
-    """A ReLU belongs to the convolution before it, unless another operator also reads the result of
-    that convolution. Then the ReLU belongs to the convolution after it."""
+    """A ReLU belongs to the convolution before it.
+
+    If another operator also reads the result of that convolution, the ReLU belongs to the
+    convolution after it.
+    """
     net = nets.Net()
     x = net.input("x", [1, 4, 5, 5])
     net.conv(x, "a", (4, 4), 1)

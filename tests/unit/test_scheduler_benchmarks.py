@@ -1,4 +1,4 @@
-"""Tests the simulated device on which schedulers are compared, and how they are judged."""
+"""Tests the simulated device on which schedulers are compared, and the verdicts on schedulers."""
 
 from __future__ import annotations
 

@@ -219,9 +219,9 @@ def test_ios_is_optimal(r, s):
         graph = sparse(3 + seed % 6, seed, degree=1.5)
         us = latencies(graph.num_ops, seed)
         found = schedule(graph, "ios", LatencyTable(us), max_group_ops=r, max_groups=s).makespan
-        # IOS cuts a graph into blocks where a path leads from each operator before the cut to each
-        # operator after it. So operators on both sides of a cut cannot run side by side, and
-        # searching block by block loses nothing.
+        # IOS cuts a graph into blocks. At a cut, a path leads from each operator before the cut to
+        # each operator after it. So operators on different sides of a cut cannot run side by side,
+        # and searching block by block loses nothing.
         assert found == brute_force_us(graph, us, r, s)
 
 

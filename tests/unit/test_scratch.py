@@ -100,7 +100,7 @@ def test_what_other_kernels_leave_is_not_read(
         for constant in (True, False):
             wanted = run(program, lie, streams=1, constant=constant).tobytes()
             # The only stream runs on this thread, which takes the blocks of scratch memory that it
-            # had last. So both runs take blocks that `fill` has filled with NaNs. Before the second
+            # had last. So both runs take blocks that `fill` has filled with NaNs. In the second
             # run, the kernels have already run once.
             got = run_again(program, lie, *lie[1:2], streams=1, constant=constant, before_each=fill)
             assert all(each.tobytes() == wanted for each in got), name

@@ -64,7 +64,8 @@ def heads(net: nets.Net, x: str, out: str, order: list[int]) -> str:
 
 
 def layer(net: nets.Net, x: str, masked: bool = False) -> str:
-    """A layer of a transformer; with `masked`, a position sees only itself and those before it."""
+    """A layer of a transformer; with `masked`, a position sees only itself and earlier
+    positions."""
     q, k, v = (linear(net, x, name, (WIDTH, WIDTH)) for name in "qkv")
     scores = net.op(
         "MatMul", [heads(net, q, "qh", [0, 2, 1, 3]), heads(net, k, "kh", [0, 2, 3, 1])], "scores"

@@ -174,7 +174,7 @@ def test_a_server_takes_any_length(made: Artifact) -> None:
 
 
 def test_a_sum_needs_no_mask() -> None:
-    """A sum needs no mask, whatever it adds up: positions that are padded with 0 add nothing."""
+    """A sum needs no mask, because positions that are padded with 0 add nothing."""
     summed = model(lambda net: net.do("ReduceSum", "x", net.ints(1), keepdims=0))
     made = tvm_interop.compile(summed, shapes={"seq": (1, 9)}, most_sizes=2, **QUICK)
     assert made.manifest.row_sizes == RowSizes("seq", (1, 9), (RowMask("x", "nowhere"),))

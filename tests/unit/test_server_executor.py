@@ -42,7 +42,7 @@ def batching() -> Policy:
 
 
 class Gate:
-    """Lets runs of a model wait until `open` is called, and notes the requests of each run."""
+    """Makes runs of a model wait until `open` is called, and notes the requests of each run."""
 
     def __init__(self) -> None:
         self.runs: list[list[int]] = []

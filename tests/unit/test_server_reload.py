@@ -36,7 +36,8 @@ THREADS_OF_ASYNCIO = min(32, (os.cpu_count() or 1) + 4)
 
 
 def two_outputs(first: str, second: str) -> Artifact:
-    """The model of `x` with 12 numbers whose outputs are `twice` and `minus`, in a given order."""
+    """A model with an input `x` of 12 numbers and the outputs `twice` and `minus`, in a given
+    order."""
     net = Net()
     x = net.input("x", [1, 12])
     net.op("Add", [x, x], "twice")
@@ -59,7 +60,7 @@ class Held:
         assert self._gate.entered.acquire(timeout=20)
 
     def while_held(self, change: Callable[[], None]) -> None:
-        """Start `change` in a thread, let the first run end, and wait for the thread."""
+        """Start `change` in a thread, allow the first run to end, and wait for the thread."""
         thread = threading.Thread(target=change, daemon=True)
         thread.start()
         thread.join(0.3)
@@ -194,7 +195,7 @@ def test_loads_leave_large_requests_alone(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_file_of_the_folder_may_be_overwritten(tmp_path: Path) -> None:
-    """A model goes on with its weights while somebody copies the next file over its own one."""
+    """A model keeps its weights while somebody copies the next file over the model's file."""
     file = tmp_path / "folder" / "net.tar"
     file.parent.mkdir()
     perceptron().save(file)

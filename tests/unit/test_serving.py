@@ -170,7 +170,7 @@ def test_laws_of_queues_on_a_thousand_workloads():
         order = rng.choice(["fifo", "longest", "deadline"])
         watched = Watched(make_policy("streams", streams=most, order=order), most)
         run = simulate_serving(models, arrivals, watched, device, seconds, programs=programs)
-        # Conservation: each request arrives once, at its own time, and then starts or is left in a
+        # No request is lost: each arrives once, at its own time, and then starts or is left in a
         # queue.
         assert run.arrived_us.tolist() == arrivals.at_us.tolist()
         left, done = ~np.isnan(run.dequeued_us), ~np.isnan(run.finished_us)

@@ -210,8 +210,10 @@ class Told:
 
 
 def asked(dispatcher: Dispatcher, number: int, now_us: float, given_us: float) -> Decision:
-    """Let a request arrive while no other request runs or waits, and return the dispatcher's
-    decision. If the request starts, it takes 10 ms."""
+    """Submit a request while no other request runs or waits, and return the dispatcher's decision.
+
+    If the request starts, it takes 10 ms.
+    """
     ticket = Ticket(
         number, 0, now_us, 0, now_us + given_us, 1, inputs={}, rows=1, shape=0,
         checked_by=dispatcher.models[0], done=lambda ticket: None, served="net",

@@ -77,8 +77,10 @@ def test_bursts_that_come_again_and_again_are_no_change_and_another_rate_is():
 
 @pytest.mark.parametrize("load", [0.5, 4.0])
 def test_instances_take_what_they_should_when_all_since_a_decision_is_simulated_again(load):
-    """The times that `auto` expects of instances are right. This holds in overload too, where
-    requests that arrived before a decision are served after it."""
+    """`auto` expects the right times of instances.
+
+    It does so in overload too, where requests that arrived before a decision are served after it.
+    """
     rate = load * CAPACITY
     seconds = 2000 / rate
     arrivals = on_off([rate, rate], seconds, 3, 50 / rate, 50 / rate)

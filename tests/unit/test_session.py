@@ -218,7 +218,7 @@ def test_memory_that_cannot_be_bound(path: Path) -> None:
 
 
 def test_memory_that_is_copied(path: Path) -> None:
-    """Arrays can be bound although their memory cannot be used in place: they are copied."""
+    """If the memory of an array cannot be used in place, the array can be bound, and is copied."""
     session = Session(path)
     binding = session.io_binding()
     first = binding.bind_output("scores")
@@ -300,8 +300,8 @@ def test_a_model_is_compiled_once(
 
 
 def test_what_options_do_not_tell_is_not_kept(kept: Path) -> None:
-    """The `repr` of a schedule cannot name a kept artifact, because two schedules may have equal
-    `repr`."""
+    """Two schedules may have equal `repr`, so the `repr` of a schedule cannot be part of an
+    artifact's key."""
     artifact = tvm_interop.compile(branches(), **QUICK)
     session = Session(branches(), schedule=artifact.schedule, latency_db=":memory:")
     assert session.path is None

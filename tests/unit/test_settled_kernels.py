@@ -1,4 +1,4 @@
-"""Tests that TVM's kernels which never win are not compiled, unless the library lacks a kernel."""
+"""Tests that TVM's kernels are compiled only if they may win or the library lacks a kernel."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ def test_tuned_kernels_are_all_compiled(
 
 
 def test_kernels_that_never_win_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The artifact will hold all of TVM's kernels, so all are compiled. Still, only those that may
-    win run.
+    """The artifact will hold all of TVM's kernels, so all are compiled.
+
+    But only kernels that may win run.
     """
     ran: set[str] = set()
     near = MeasuredLatency.near

@@ -1,4 +1,4 @@
-"""Tests inputs and outputs in the same memory: no operator reads what was overwritten.
+"""Tests inputs and outputs in the same memory. No operator may read bytes that were overwritten.
 
 An operator may write an output before another operator has read an input.
 """

@@ -82,8 +82,10 @@ def test_one_core_takes_the_sum_whatever_the_schedule():
 
 
 def test_what_rounding_ends_early_has_ended():
-    """When `op0` ends, only a tiny rest of `op1` is left, by rounding. In this case, an earlier
-    simulator lost `op1`, and never ran `op2`, which follows `op1`."""
+    """When `op0` ends, rounding leaves only a tiny rest of `op1`.
+
+    In this case, an earlier simulator lost `op1`, and never ran the operator after it, `op2`.
+    """
     graph = OpGraph.from_edges(3, [(1, 2)])
     made = Schedule("mine", graph.names, streams=((0,), (1, 2)))
     us = LatencyTable([17.98230088495575, 17.638888888888886, 5.0])

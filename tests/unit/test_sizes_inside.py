@@ -1,5 +1,7 @@
-"""Tests numbers that a model computes from its sizes where they cannot be followed: in subgraphs,
-and in operators that ONNX's reference lacks."""
+"""Tests numbers that a model computes from its sizes in ways that the compiler cannot evaluate.
+
+This happens in subgraphs, and in operators that ONNX's reference lacks.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,7 @@ def test_a_number_in_a_branch_must_grow_evenly() -> None:
 
 
 def _sized_in_branches(*names: str) -> onnx.ModelProto:
-    """Each branch reads the size of its input, as the halves of a voice detector for two rates."""
+    """Each branch reads the size of its input. A voice detector for two sampling rates does so."""
     net = _Rows()
     net.input("flag", _SCALAR, TensorProto.BOOL)
     net._initializers += [numpy_helper.from_array(np.array([k]), f"k{k}") for k in (0, 1, 2, -1)]

@@ -1,4 +1,4 @@
-"""Tests ranges of small networks, of which some passes change the large sizes only."""
+"""Tests ranges of small networks. Some passes change these networks only at the large sizes."""
 
 from __future__ import annotations
 

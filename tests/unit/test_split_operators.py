@@ -177,8 +177,10 @@ def test_parts_of_depthwise_convolutions_in_bf16_have_a_whole_block_at_least(
 
 
 def test_depthwise_convolutions_by_what_they_read() -> None:
-    """A depthwise convolution is divided because it reads many bytes, although it has too few
-    floating-point operations to be divided for these alone."""
+    """A depthwise convolution is divided because it reads many bytes.
+
+    It has too few floating-point operations to be divided for that reason.
+    """
     whole = conv((112, 112), groups=112)
     assert sum(op.description.flops for op in whole.operators if op.description) < 2_000_000
     assert channels_of(split_operators(whole, 2)) == [48, 64]
@@ -336,7 +338,7 @@ def test_images_that_would_not_be_aligned() -> None:
 def test_parts_that_would_not_be_aligned() -> None:
     program = one("matmul", (128, 8000), (8000, 5), (128, 5))
     # A row has 20 bytes. Three equal parts would begin at rows 42 and 85, which are not at
-    # multiples of 64 bytes. So the parts begin at rows near them.
+    # multiples of 64 bytes. So the parts begin at rows near 42 and 85.
     parts = split_operators(program, 3)
     rows = [parts.values[op.outputs[0]].shape[0] for op in parts.operators]
     assert sum(rows) == 128
@@ -345,8 +347,8 @@ def test_parts_that_would_not_be_aligned() -> None:
 
 
 def test_no_more_parts_than_are_worth_it() -> None:
-    # There are 2 * 128 * 64 * 9 operations for each pixel. So 784 pixels are worth about a hundred
-    # parts, and 25 pixels about three.
+    # There are 2 * 128 * 64 * 9 operations for each pixel. So an image of 784 pixels may be divided
+    # into about a hundred parts, and one of 25 pixels into about three.
     assert len(split_operators(conv((64, 128), size=28), 9).operators) == 8
     assert len(split_operators(conv((64, 128), size=5), 9).operators) == 3
 

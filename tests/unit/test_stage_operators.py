@@ -21,7 +21,7 @@ class GivenKernels(Kernels):
     """A stand-in for kernels: the "kernel" of an operator is the list of its tensors."""
 
     def __init__(self) -> None:
-        """Make the stand-in, which has no kernels of TVM."""
+        """Make the object. It has no kernels of TVM."""
 
     def of(self, op: AnyOperator, tensors: Sequence[Any], stream: int = 0) -> Any:
         return tensors

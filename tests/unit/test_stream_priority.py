@@ -1,4 +1,4 @@
-"""Tests that the stream has priority on which most of the longest path of operators runs."""
+"""Tests that the stream that runs most of the longest path of operators has priority."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_against_every_chain_there_is() -> None:
 
 
 def streams_of_longest_chains(plan: Plan, us: dict[str, float]) -> set[int]:
-    """The streams on which most of a longest path runs, found by listing all paths."""
+    """The streams that run most of a longest path, found by listing all paths."""
     before: list[set[int]] = []
     for i, op in enumerate(plan.operators):
         same = [j for j in range(i) if plan.operators[j].stream == op.stream]

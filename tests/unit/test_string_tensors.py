@@ -60,7 +60,7 @@ def path(artifact: Artifact) -> Path:
 
 @pytest.fixture(scope="module")
 def wanted() -> list[np.ndarray]:
-    """The outputs of onnxruntime. Several labels occur, and one that is not ASCII."""
+    """The outputs of onnxruntime. They have several labels, one of which is not ASCII."""
     label, scores = theirs(classifier(), FEED)
     assert len({*label}) > 1
     assert not all(text.isascii() for text in label)

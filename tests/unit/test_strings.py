@@ -144,7 +144,7 @@ def test_other_operators_on_strings_are_refused(node: onnx.NodeProto, message: s
 
 
 def test_an_output_whose_node_gives_numbers_is_refused() -> None:
-    """skl2onnx exports some classifiers of several classifiers so. onnxruntime refuses them."""
+    """skl2onnx exports some combinations of classifiers in this form, which onnxruntime refuses."""
     model = classifier()
     (scores,) = (value for value in model.graph.output if value.name == "scores")
     scores.type.tensor_type.elem_type = STRING
@@ -280,7 +280,7 @@ def test_the_number_of_a_label_is_the_index_of_its_class() -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
 def test_integers_that_are_turned_into_strings(dtype: str) -> None:
-    """As scikit-learn's exporter encodes columns of integers beside columns of strings."""
+    """scikit-learn's exporter turns integers into strings if other columns hold strings."""
     cast = helper.make_node("Cast", ["x"], ["text"], to=STRING)
     encoder = ml("OneHotEncoder", ["text"], ["y"], cats_strings=["2", "05", "-7", "a", "5"])
     x = np.array([[2, 5], [-7, 1]], dtype)

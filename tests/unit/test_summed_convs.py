@@ -84,7 +84,10 @@ def with_others() -> onnx.ModelProto:
 
 
 def read_twice() -> onnx.ModelProto:
-    """A convolution whose result is also an output, and two whose results are only added."""
+    """Three convolutions.
+
+    The result of the first is also an output; the results of the others are only added.
+    """
     net = nets.Net()
     x = net.input("x", [1, 6, 8, 8])
     a, b, c = (net.conv(x, name, (6, 6), 3) for name in ("a", "b", "c"))
@@ -102,7 +105,7 @@ def twice_itself() -> onnx.ModelProto:
 
 
 def different(kind: str) -> Make:
-    """Two convolutions that differ in one respect, and so do not become one convolution."""
+    """Two convolutions that differ in one respect. So they do not become one convolution."""
 
     def make() -> onnx.ModelProto:
         net = nets.Net()

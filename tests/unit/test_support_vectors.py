@@ -28,7 +28,7 @@ def test_regression_by_support_vectors(kernel: str) -> None:
 
 
 def test_a_transform_of_a_single_result_is_refused() -> None:
-    """onnxruntime leaves out the transform of a single result, and ONNX does not."""
+    """ONNX transforms a single result, and onnxruntime leaves the transform out."""
     named = {"coefficients": [1.0], "n_supports": 1, "support_vectors": [1.0] * 4, "rho": [0.2]}
     node = ("SVMRegressor", named | {"kernel_params": [1.0] * 3, "post_transform": "LOGISTIC"})
     with pytest.raises(UnsupportedModelError, match="`post_transform` is LOGISTIC"):

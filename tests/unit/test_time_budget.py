@@ -70,7 +70,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def jobs(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list to which each job of measuring adds its number of stages. A job takes 1 s of `clock`.
+    """A list of numbers of stages: each measuring job adds the number of its stages.
+
+    A job takes 1 s of `clock`.
 
     The schedule that is found is always twice as fast as sequential execution.
     """
@@ -225,8 +227,8 @@ def test_what_was_measured_in_time_decides(clock: Clock, monkeypatch: pytest.Mon
         return Priced(lambda op: 10.0 if program.operators[op].library is None else 100.0, streams)
 
     monkeypatch.setattr(LoweredForCpu, "stage_timer", stage_timer)
-    # In a blocked layout, let a block have 16 channels on any CPU. With 8 channels, as on CPUs
-    # without AVX-512, a rule would choose the kernels of most operators without measuring them.
+    # Make blocks of a blocked layout have 16 channels on any CPU. On CPUs without AVX-512 they have
+    # 8 channels, and a rule would choose the kernels of most operators without measuring them.
     monkeypatch.setattr("tvm_interop.compiler.cpu.blocked_layout", lambda _: "blocked16")
     # Otherwise two of the convolutions would go to the library without a measurement.
     monkeypatch.setattr(Conv2d, "tvm_may_win_on_cpu", True)

@@ -1,4 +1,4 @@
-"""Tests how users give a time budget, and how they learn what was left out."""
+"""Tests the options of the time budget, and the messages about steps that were left out."""
 
 from __future__ import annotations
 

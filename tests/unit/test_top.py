@@ -325,7 +325,7 @@ def test_top_keeps_what_it_has_where_a_combined_block_is_too_large():
 
 
 class Watched(Search):
-    """A policy with up to two combined blocks at once, which notes how many run side by side."""
+    """A policy that runs up to two combined blocks at once, and notes how many run side by side."""
 
     most = 0
 

@@ -198,8 +198,10 @@ def test_open_dimensions_without_sizes_are_told_with_their_ranges(
 def test_sizes_beside_the_given_ones_need_not_be_allowed(
     for_even_batches: Any, from_3_to_9: Any
 ) -> None:
-    """To prove that rows are independent, other sizes than the given ones are compiled too. Sizes
-    that the program does not allow are not among them."""
+    """To prove that rows are independent, other sizes than the given sizes are compiled too.
+
+    The program allows all of these sizes.
+    """
     assert _compiled(from_3_to_9, (4, 9)).manifest.row_sizes.sizes == (4, 9)
     made = tvm_interop.compile(for_even_batches, batch_sizes=[2], **QUICK)
     assert made.manifest.batch_sizes == (2,)

@@ -1,4 +1,4 @@
-"""Tests that `TorchTwin` computes the same as onnxruntime, operator by operator."""
+"""Tests that `TorchTwin` gives the results of onnxruntime, operator by operator."""
 
 from __future__ import annotations
 

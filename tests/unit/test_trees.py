@@ -222,7 +222,7 @@ def test_scores_of_the_second_of_two_classes() -> None:
     ("ids", "base"), [([0, 1, 0, 1, 0], [0.5]), ([0] * 5, [0.5, 0.5]), ([1] * 5, [0.5])]
 )
 def test_base_values_of_two_classes_are_refused(ids: list[int], base: list[float]) -> None:
-    """With two classes, onnxruntime adds base values to other scores than ONNX says."""
+    """With two classes, onnxruntime adds base values to the wrong scores, according to ONNX."""
     named = tree(classlabels_int64s=[0, 1], base_values=base, **leaves("class", ids, [0.5] * 5))
     with pytest.raises(UnsupportedModelError, match=r"two classes and . base value"):
         load_model(model_of([("TreeEnsembleClassifier", named)], X, outputs=2))
@@ -236,7 +236,7 @@ def test_base_values_of_targets_without_a_number_are_refused() -> None:
 
 
 def test_a_transform_of_a_single_target_is_refused() -> None:
-    """onnxruntime leaves out the transform of a single target, and ONNX does not."""
+    """ONNX transforms a single target, and onnxruntime leaves the transform out."""
     named = tree(n_targets=1, post_transform="LOGISTIC", **leaves("target", [0] * 5, [1.0] * 5))
     with pytest.raises(UnsupportedModelError, match="`post_transform` is LOGISTIC"):
         load_model(model_of([("TreeEnsembleRegressor", named)], X))

@@ -17,8 +17,8 @@ def test_an_operator_alone_is_charged_all_cores():
 
 def test_two_at_a_time_are_charged_their_halves_and_parts_belong_to_one():
     profile = [row("a[1/2]", 0, 4), row("a[2/2]", 0, 6), row("b", 5, 9), row("nothing", 9, 9)]
-    # Both parts of `a` run for 4 us, then one part alone for 1 us and beside `b` for 1 us. Then `b`
-    # runs alone for 3 us.
+    # Both parts of `a` run for 4 us. Then one of the parts runs alone for 1 us, and beside `b` for
+    # 1 us. Then `b` runs alone for 3 us.
     assert charged(profile, cores=2) == {"a": 2 * 4 + 2 * 1 + 1, "b": 1 + 2 * 3}
 
 

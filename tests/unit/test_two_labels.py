@@ -17,7 +17,7 @@ Pairs = list[tuple[int, int]]
 
 
 def all_labels(things: int, equal: Pairs = ()) -> list[Labels]:  # type: ignore[assignment]
-    """All labellings of `things` things in which the things in `equal` have the same label."""
+    """All ways to label `things` things, if the things in `equal` must have the same label."""
     found = (dict(enumerate(labels)) for labels in product((0, 1), repeat=things))
     return [labels for labels in found if all(labels[a] == labels[b] for a, b in equal)]
 
@@ -25,8 +25,8 @@ def all_labels(things: int, equal: Pairs = ()) -> list[Labels]:  # type: ignore[
 def random_cost(rng: random.Random, things: int) -> PairCost:
     """Draw a random cost, in whole nanoseconds, of the labels of two things.
 
-    Two unlike labels cost at least as much as two like labels. A thing may be None. Then the cost
-    depends on the other thing alone, or on nothing if both are None.
+    Two unlike labels cost at least as much as two like labels. If one thing is None, the cost
+    depends only on the other thing. If both are None, it depends on nothing.
     """
     c00, c11, c01 = (rng.randint(0, 40) for _ in range(3))
     c10 = max(c00 + c11 - c01, 0) + rng.choice([0, 0, rng.randint(0, 20)])

@@ -62,7 +62,7 @@ def test_numbers_that_a_mask_selects() -> None:
 
 
 def test_a_mean_of_each_group() -> None:
-    """As PyTorch exports the scatter of rows to the groups that `torch.unique` finds."""
+    """PyTorch exports sums over the groups of `torch.unique` in this form."""
     model = net(
         "agraph (int64[12] x, float[12] y, float[12] zeros) => (float[12] sums) "
         "{ u, first, places, times = Unique(x) "

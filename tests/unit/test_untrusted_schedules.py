@@ -217,8 +217,7 @@ def test_prices_that_no_number_can_hold_together():
 
 @pytest.mark.parametrize("op", [10**9, 2**70, -1, 0.5, None, "a"])
 def test_no_id_crosses_unchecked(op):
-    """A subclass that overrides `op` once skipped the table's check of ids, and the process
-    crashed."""
+    """A subclass that overrides `op` could once skip the check of ids and crash the process."""
 
     class Trusting(LatencyTable):
         def op(self, op):

@@ -1,4 +1,4 @@
-"""Tests the drawings: they show what ran, and nothing overlaps."""
+"""Tests the drawings: they show the operators that ran, and nothing overlaps."""
 
 from __future__ import annotations
 
@@ -352,7 +352,7 @@ def test_a_plan_that_is_not_run(artifacts: dict[str, tvm_interop.Artifact]) -> N
 def test_the_fastest_of_several_runs_is_shown(
     artifacts: dict[str, tvm_interop.Artifact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run in which another program took the cores is not drawn."""
+    """If another program took the cores during a run, the run is not drawn."""
     artifact = artifacts["lios"]
     took_us = iter([30.0, 10.0, 500.0, 20.0])
 

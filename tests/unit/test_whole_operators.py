@@ -43,8 +43,11 @@ def test_schedules_of_divided_operators(seed: int) -> None:
 
 
 def test_the_work_of_all_parts_spares_stages() -> None:
-    """The bounds count the work of all parts. So IOS knows that operators whose parts fill all
-    streams gain nothing side by side, and asks for the latencies of fewer stages."""
+    """The bounds count the work of all parts.
+
+    So IOS knows that operators gain nothing side by side if their parts fill all streams, and asks
+    for the latencies of fewer stages.
+    """
     spared = 0
     for seed in range(20):
         rng = random.Random(seed)

@@ -1,5 +1,5 @@
-"""Tests of convolutions by Winograd's algorithm: when it is chosen, how large its rounding errors
-are, and that each run gives the same bits.
+"""Tests convolutions by Winograd's algorithm: when it is chosen, the size of its rounding errors,
+and that each run gives the same bits.
 """
 
 from __future__ import annotations

@@ -89,9 +89,9 @@ def test_where_a_schedule_ships_says_which_were_faster_and_slower() -> None:
     ]  # fmt: skip
     assert "There the artifacts of 4 of 5 networks run a schedule" in text
     assert "3 of the schedules ran in this measurement" in text
-    # The interval of `crnn` reaches above 1, so `crnn` is neither faster nor slower. Without rests
-    # between the runs ("back to back"), the interval of `autoint_b64` reaches below 1. So
-    # `autoint_b64` is not slower back to back.
+    # The interval of `crnn` includes 1, so `crnn` is neither faster nor slower. Without rests
+    # between the runs ("back to back"), the interval of `autoint_b64` includes 1. So `autoint_b64`
+    # is not slower back to back.
     assert "With rests, 1 of the schedules were faster than sequential" in text
     assert "and 1 slower (autoint_b64). Back to back, 1 of the" in text
     assert text.endswith("beyond the interval, and 0 slower.")

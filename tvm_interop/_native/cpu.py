@@ -135,8 +135,8 @@ def set_num_threads(threads: int, pin: bool) -> None:
 def take_over_parallel_loops(path: str) -> None:
     """Prepare the loaded library at `path`, so that its parallel loops can run task by task.
 
-    A kernel's parallel loop consists of tasks. If a kernel runs in shares, each task is a share: it
-    runs as an operator of its own.
+    A kernel's parallel loop consists of tasks. If a kernel runs in shares, each task is a share,
+    which runs as a separate operator.
 
     Raises
     ------
@@ -232,7 +232,7 @@ def measure_interleaved(
     repeats: timed rounds.
     seed: seed of the random orders.
     primed: whether to run an executor once more, untimed, just before each of its timed runs. Then
-        the executor's threads are awake and its tensors are in caches, whatever ran before.
+        the executor's threads are awake and its tensors are in caches.
 
     Returns
     -------

@@ -89,7 +89,7 @@ def describe_device(device: int) -> str:
 
 
 def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -> CudaStreams:
-    """Make one stream for each entry of `devices`, and let these GPUs access each other's memory.
+    """Make one stream for each entry of `devices`. Allow these GPUs to access each other's memory.
 
     Parameters
     ----------
@@ -118,9 +118,9 @@ def stream_devices(streams: CudaStreams) -> list[int]:
 
 
 def out_of_reach(streams: CudaStreams) -> list[tuple[int, int]]:
-    """Return the pairs of GPUs of which the first cannot access the memory of the second.
+    """Return the pairs of GPUs such that the first GPU cannot access the memory of the second.
 
-    GPUs on which none of the streams runs are left out.
+    GPUs without a stream are left out.
     """
     return [(int(device), int(peer)) for device, peer in _function("out_of_reach")(streams)]
 
@@ -240,7 +240,7 @@ def stream_handle(streams: CudaStreams, device: int) -> int:
 
 
 def order_after(streams: CudaStreams, device: int, consumer: int) -> None:
-    """Let a stream of a GPU, given by its handle, wait for all runs that are already launched."""
+    """Make a stream of a GPU, given by its handle, wait for all runs that are already launched."""
     _function("order_after")(streams, device, consumer)
 
 
@@ -349,7 +349,7 @@ def dispatch_of(executor: CudaExecutor) -> Dispatch:
 
 
 def why_no_graph(executor: CudaExecutor) -> str:
-    """Return why the requested graph could not be made, or "" if it was made or not requested."""
+    """Return the reason why the requested graph could not be made; "" if there is none."""
     return str(_function("why_no_graph")(executor))
 
 
@@ -433,7 +433,7 @@ def measure_interleaved(
     repeats: timed rounds.
     seed: seed of the random orders.
     primed: whether to run an executor once more, untimed, just before each of its timed runs. The
-        caches then hold the executor's data, whatever ran before.
+        caches then hold the executor's data.
 
     Returns
     -------

@@ -2,8 +2,8 @@
 
 Daemon threads keep running while Python shuts down. If such a thread returns from a native call
 during the shutdown, Python ends the thread at once. The C++ code on the thread's stack cannot
-handle such an end, and the process dies with SIGABRT. So shutdown waits for the native calls that
-are running, and it blocks new calls.
+handle this, and the process dies with SIGABRT. So shutdown waits for the native calls that are
+running, and it blocks new calls.
 """
 
 from __future__ import annotations

@@ -143,8 +143,8 @@ price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
 # operators.
 
 # `cuts` says whether a block with too many transitions is cut in two. Otherwise the block is left
-# out of the search.
-# Parameters: graph, max_group_ops, max_groups, single_root, max_transitions, cuts, op_us, is_over.
+# out of the search. Parameters: graph, max_group_ops, max_groups, single_root, max_transitions,
+# cuts, op_us, is_over.
 ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, IsOver], IosSearch] = _find(
     "ios_enumerate"
 )
@@ -169,8 +169,8 @@ ios_solve: Callable[[IosSearch, bytes], Any] = _find("ios_solve")
 # stage: whether its latency is known. Parameters: search, value_us, is_priced, at_least.
 ios_wanted: Callable[[IosSearch, bytes, bytes, int], bytes] = _find("ios_wanted")
 
-# With the functions below, IOS measures few stages: it measures a stage only if lower bounds on the
-# latencies do not decide which schedule is best. An object called book stores the latencies of
+# With the functions below, IOS measures few stages. It measures a stage only if lower bounds of
+# latencies are not enough to find the best schedule. An object called book stores the latencies of
 # measured stages.
 
 # Parameters: search, book.
@@ -260,7 +260,7 @@ check_stream_program: Callable[[bytes, bytes, bytes, bytes], tuple[bytes, bytes]
 # The functions below simulate a server, on which several programs share a device. `device` holds
 # these float64 numbers: cores, bandwidth, interference, and the microseconds that a wait, a barrier
 # and a launch take. A program has one or more parts, which do not depend on each other. A run may
-# leave out some of the parts: `present` has one bit for each part, which says whether the part
+# leave out some of the parts: `present` has one bit for each part. The bit says whether the part
 # runs.
 
 # `places` has a row of three int64 numbers for each operator: the number of operators that it waits

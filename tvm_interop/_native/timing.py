@@ -1,4 +1,4 @@
-"""`OperatorTiming`, which all native executors return."""
+"""Defines `OperatorTiming`. All native executors return objects of this class."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ class OperatorTiming(NamedTuple):
     start_us, end_us: when the operator started and when it ended.
     thread: on a CPU, the thread that ran the operator: 0 for the thread that called `run`, a higher
         number for a helper thread.
-    on_core_us: on a CPU, for how much of the time between `start_us` and `end_us` the thread had a
-        core.
+    on_core_us: on a CPU, how long the thread had a core between `start_us` and `end_us`.
     """
 
     op: int

@@ -3,10 +3,11 @@
 The file is a tar file with these members:
 
 - `manifest.json`: versions, target, how the model was scheduled, a SHA-256 of each other member,
-and where each weight begins; - `plan.json`, and `schedule.json`, the schedule that the plan was
-made from; - `kernels.so`, the compiled kernels; - `weights.bin`, one block of bytes with all
-weights (see `weights`); - `fallback.json`, a plan without kernel libraries, if `plan.json` needs a
-kernel library.
+  and where each weight begins
+- `plan.json`, and `schedule.json`, the schedule that the plan was made from
+- `kernels.so`: the compiled kernels
+- `weights.bin`: one block of bytes with all weights (see `weights`)
+- `fallback.json`: a plan without kernel libraries, if `plan.json` needs a kernel library
 
 A model can be compiled for several sets of input shapes. Each set after the first has its own copy
 of all members but the weights, in `shapes/1/`, `shapes/2/`, ... All sets share one block of
@@ -74,8 +75,8 @@ class Artifact:
     path: the file that the artifact was read from or last saved to; None before that.
     others: artifacts of the same model for other shapes of its inputs. Their own `others` are
         empty.
-    precision_choice: the precision that `compile` chose, and why, if its `precision` was `auto`.
-        None otherwise, and for an artifact that was loaded.
+    precision_choice: if the `precision` of `compile` was `auto`, the chosen precision and the
+        reason. None for other precisions, and for an artifact that was loaded.
     from_elsewhere: whether the artifact was loaded from a file. Such a file may have been made for
         another machine.
     """
@@ -102,8 +103,8 @@ class Artifact:
             raise AttributeError(f"an Artifact has no attribute `{name}`")
         value = self.__dict__[name] = unread.fields()[name]
         if name in _CHANGEABLE:
-            # The caller may change this value in place. The native model would not see the change,
-            # so the native model is no longer used.
+            # The caller may change this value in place, which the native model would not see. So
+            # the native model is no longer used.
             self.__dict__["_native"] = None
         return value
 
@@ -341,8 +342,8 @@ def load(
     Parameters
     ----------
     path: a file that `Artifact.save` or `compile` wrote.
-    kernels: False leaves the machine code out: plan, schedule, weights and manifest can be looked
-        at, and nothing can be run.
+    kernels: False leaves the machine code out. The artifact cannot run then, but its plan,
+        schedule, weights and manifest can be read.
     sha256: the SHA-256 that the file must have, as `sha256sum` prints it; other files are refused.
     trusted_keys: files of public keys; the artifact must be signed with one of them (see `sign`).
         The default is the files that TVM_INTEROP_TRUSTED_KEYS names, if kernels are loaded. If no
@@ -398,7 +399,7 @@ def load(
 
 
 class _Unread:
-    """An artifact's file whose contents Python has not read yet."""
+    """A file of an artifact. Python has not read its contents yet."""
 
     def __init__(self, path: str | os.PathLike[str], kernels: bool, sha256: str | None) -> None:
         self._path, self._kernels, self._sha256 = path, kernels, sha256

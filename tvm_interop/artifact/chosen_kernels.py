@@ -68,10 +68,10 @@ class ChosenKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(chosen, check is not None and check.unchecked is None and not manifest.not_tried)
 
     def is_known_right(self, op: Operator) -> bool:
-        """Whether the library's kernel of `op` need not be checked again at the shapes of `op`.
+        """Whether the check of the library's kernel of `op` can be left out at the shapes of `op`.
 
-        A check that takes long is not repeated if the same kernel was chosen and checked at the
-        shapes for which the choice was made. Short checks are always repeated.
+        It can be left out if it takes long, and the same kernel was chosen and checked at the
+        shapes of the earlier choice. Short checks are always repeated.
         """
         chosen = self.chosen.get(op.name)
         if not self.are_checked or chosen is None or op.description is None or op.flops <= _LONG:

@@ -95,8 +95,8 @@ def check_strings(manifest: Manifest, plans: Sequence[Plan]) -> None:
     Raises
     ------
     ArtifactError
-        The manifest names an input or output twice, or one that the model does not have or that is
-        not int64 in a plan. Or it has no strings, or a string with a zero byte.
+        The manifest names an input or output twice, or names one that the model lacks or that is
+        not int64 in a plan. Or an input or output has no strings, or has a string with a zero byte.
     """
     inputs = [(each.input, each.strings) for each in manifest.string_inputs]
     outputs = [(each.output, each.strings) for each in manifest.string_outputs]
@@ -113,7 +113,7 @@ def _check_strings(
 
     Parameters
     ----------
-    tensors: for each of them, its position among `values`, and its strings.
+    tensors: for each input or output that is strings, its position among `values`, and its strings.
     values: all inputs or all outputs of the model, as indices of `plan.values`.
     """
     seen: set[int] = set()

@@ -34,7 +34,7 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequential_us, scheduled_us: median latencies, in microseconds.
     noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Without
         noise it would be 1.
-    shipped: how the artifact runs: `scheduled` if the schedule passed the speed check, or else
+    shipped: how the artifact runs: `scheduled` if the schedule passed the speed check, otherwise
         `sequential`.
     rounds: the number of rounds that were measured, in all processes together. 0 in artifacts of
         older versions.
@@ -63,7 +63,7 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the outputs of a model in bfloat16 are from those of the same model in float32.
+    """The differences between the outputs of a model in bfloat16 and in float32.
 
     Attributes
     ----------
@@ -158,9 +158,9 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    differences: how far the results of each merged operator, by its name, are from those of the
-        separate operators. It is the largest absolute difference, divided by the largest absolute
-        number in the separate operators' results. None if the results were not compared.
+    differences: for each merged operator, by its name, the largest absolute difference between its
+        results and the separate operators' results. It is divided by the largest absolute number in
+        the separate operators' results. None if the results were not compared.
     unchecked: why nothing was compared; None if the operators were compared.
     """
 
@@ -218,10 +218,10 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     A run may have any number of rows within the range. If the model was not compiled for this
     number of rows, the inputs are padded with further rows, up to the next larger number that it
     was compiled for. The outputs stay right, because each row of an output depends only on the same
-    row of the inputs. `lowering.independent_rows` has proven this. The dimension may also have the
-    positions of a sequence in place of rows. Positions influence each other. In this case,
+    row of the inputs. `lowering.independent_rows` has proven this. Instead of rows, the dimension
+    may have the positions of a sequence, which influence each other. In this case,
     `lowering.masked_positions` has proven that added positions do not change the results at the
-    positions that were given.
+    given positions.
 
     The artifact has several sets of input shapes. The rows of an input or output lie along the
     dimension whose size differs between these sets. An input or output that has the same shape in
@@ -354,10 +354,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quantised: which operators of a quantised model compute in integers; None for other models.
     kernel_check: which kernels were checked, and with what result; None in artifacts of older
         versions.
-    merge_check: how far the results of merged operators are from those of separate operators; None
-        if no operators are merged, and in artifacts of older versions.
-    program_check: how far the outputs of a program of `torch.export` are from PyTorch's; None for
-        other models, and in artifacts of older versions.
+    merge_check: the differences between the results of merged and of separate operators; None if no
+        operators are merged, and in artifacts of older versions.
+    program_check: the differences between PyTorch's outputs and the outputs of the artifact, for a
+        program of `torch.export`; None for other models, and in artifacts of older versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
     gpu_kernels: the GPU resources that each of TVM's kernels needs, by the kernel's name. Empty for
         CPUs, and in artifacts of older versions.
@@ -365,11 +365,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The tuple is empty if nothing was left out, if there was no time budget, and in artifacts of
         older versions.
     unaligned_inputs: whether a run on a CPU may read inputs at any address that is a multiple of
-        the element's size. False in artifacts of older versions, whose kernels need a multiple of
-        64 bytes.
-    batch_sizes: the batch size of each set of input shapes, in order, if the sets stand for batch
-        sizes; empty otherwise. The first axis of all inputs and outputs is then the batch, and each
-        row is computed independently.
+        the element's size. If False, as in artifacts of older versions, the kernels need addresses
+        that are a multiple of 64 bytes.
+    batch_sizes: if the sets of input shapes stand for batch sizes, the batch size of each set, in
+        order; otherwise empty. With batch sizes, the first axis of all inputs and outputs is the
+        batch, and each row is computed independently.
     row_sizes: if the model runs any number of rows within a range, the number of rows in each set
         of input shapes, in order; None otherwise.
     counted: the outputs whose size depends on values that the model computes.

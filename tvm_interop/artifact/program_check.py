@@ -14,7 +14,7 @@ from ..errors import ArtifactError
 
 
 class ProgramCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the outputs of a program of `torch.export` are from those that PyTorch gives.
+    """How far the outputs of a program of `torch.export` are from PyTorch's outputs.
 
     PyTorch ran the program, and the compiled model ran, on the same inputs (see
     `compiler.program_check`).
@@ -24,8 +24,8 @@ class ProgramCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     errors: the error of each output, by its name. For floats, it is the Euclidean norm of the
         difference to PyTorch's output, divided by the norm of PyTorch's output. For integers and
         bools, it is the share of elements that differ. None means that the error is infinite: the
-        output has NaN or infinity where PyTorch has a number, or has another shape or type. An
-        output without any finite number is left out.
+        output has another shape or type than PyTorch's, or has NaN or infinity where PyTorch has a
+        number. An output without any finite number is left out.
     bound: the largest error that rounding alone can cause; None if nothing was compared.
     inputs: `example` for the inputs that the program was exported with; `resized` if these were
         repeated or cut to the compiled shapes.

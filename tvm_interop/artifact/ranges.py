@@ -1,4 +1,4 @@
-"""Says for which ranges of sizes an artifact was compiled, and how long a request would take."""
+"""The ranges of sizes that an artifact was compiled for, and the time that a request would take."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _manifest(members: dict[str, Member]) -> Manifest:
 
 
 class _Head(msgspec.Struct):
-    """The one field of a manifest that every version has: its version."""
+    """The field that the manifests of all versions have: the version."""
 
     version: int | None = None
 

@@ -79,8 +79,8 @@ def read_tar(
 
     Parameters
     ----------
-    most_bytes: the members whose data is kept in memory, and the most bytes that each may have. The
-        data of other members is not kept.
+    most_bytes: for each member whose data is kept in memory, the largest number of bytes that it
+        may have. The data of other members is not kept.
     sha256: the digest that the file must have, in hexadecimal; None for any.
 
     Raises

@@ -25,8 +25,8 @@ def check_program(program: StreamProgram) -> Report:
     Two operators may run at once unless a stream or waits order them. A program is safe if:
 
     - no two operators that may run at once touch the same bytes while one of them writes;
-    - each read that names a tensor comes after the operator that writes the tensor, if an operator
-      writes it, and no other operator overwrites the tensor before the read;
+    - if a read names a tensor that an operator writes, the read comes after that operator, and no
+      other operator overwrites the tensor before the read;
     - no operators wait for each other in a circle;
     - no operator whose field `restrict` is True writes bytes that it also reads, or that two of its
       writes have in common. The kernel of such an operator assumes that the bytes it writes overlap
@@ -118,8 +118,8 @@ def _importance(first: _Row, second: _Row) -> tuple[int, bool]:
     """Return the key by which faults between two accesses are sorted.
 
     A fault concerns two operators. Faults are sorted by the index of the operator that is launched
-    later. If this operator is the same, a fault whose two accesses name the same tensor comes
-    first.
+    later. If two faults have the same later operator, a fault whose two accesses name the same
+    tensor comes first.
     """
     is_read = first[1].tensor is not None and first[1].tensor == second[1].tensor
     return max(first[0], second[0]), not is_read

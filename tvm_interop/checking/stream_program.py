@@ -50,8 +50,8 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         operator writes is in memory before the first operator starts. A read without a name accepts
         any bytes. A write without a name overwrites every tensor in the range.
     share: None if one operator writes all the bytes. If several operators write the bytes together,
-        each writes a share of them: this is the index of the operator's share, and the number of
-        shares. Operators that write different shares do not conflict.
+        each writes a share of them. Then `share` has the index of this operator's share, and the
+        number of shares. Operators that write different shares do not conflict.
     """
 
     buffer: str
@@ -152,9 +152,8 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         PlanError
             A name is empty or not text, or two operators have the same name. Or a wait names an
             operator that does not exist, or a buffer's size is out of bounds. Or a range ends
-            before it begins, or lies outside its buffer. Or a write is one of several shares, and
-            the index of the share is not below the number of shares, or there are more shares than
-            operators.
+            before it begins, or lies outside its buffer. Or a write is a share whose index is too
+            large, or there are more shares than operators.
         """
         names = [op.name for op in self.operators]
         known = set(names)

@@ -139,11 +139,10 @@ class _Terminated(BaseException):
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise `_Terminated`, unless this process handles them in another way.
+    """Make SIGTERM and SIGHUP raise `_Terminated`, unless this process handles them in another way.
 
-    A terminal that is closed sends SIGHUP, which `nohup` tells a process to ignore. In any other
-    thread than the main thread this function does nothing, because only the main thread may set
-    signal handlers.
+    A terminal that is closed sends SIGHUP, which `nohup` tells a process to ignore. Only the main
+    thread may set signal handlers, so in other threads this function does nothing.
     """
 
     def end(number: int, _: object) -> None:

@@ -34,8 +34,8 @@ class Row:
     arena_bytes: the size of the memory for intermediate tensors, in bytes.
     search_us: the time that the scheduler took, in microseconds.
     median_us: the median latency, in microseconds.
-    ratio: the median latency of the scheduler's schedule divided by that of sequential execution;
-        below 1, the schedule is faster.
+    ratio: the median latency of the scheduler's schedule divided by the median latency of
+        sequential execution. Below 1, the schedule is faster.
     """
 
     scheduler: str
@@ -67,11 +67,11 @@ def compare(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Compare the schedules of several schedulers on one model, by runs that take turns.
+    """Compare the schedules of several schedulers on one model, in interleaved rounds.
 
-    Each round runs each schedule once, in a new random order. Sequential execution takes part as
-    two schedules. The difference between the medians of these two is the noise. If two schedules
-    differ by less than the noise, neither counts as faster.
+    Each round runs each schedule once, in a new random order, and sequential execution twice. The
+    difference between the two medians of sequential execution is the noise. If two schedules differ
+    by less than the noise, neither counts as faster.
     """
     from ..compiler.api import Compilation, CompileOptions
 

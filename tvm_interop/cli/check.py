@@ -36,7 +36,7 @@ def check_program(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Prove that no two operators on different streams can race, or show which two do.
+    """Prove that no two operators on different streams can race, or show two that can.
 
     Two operators race if they touch the same bytes, one of them writes, and neither a stream nor a
     wait orders them. The report names the two operators, the bytes, and the missing wait. The

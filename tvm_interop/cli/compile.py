@@ -194,7 +194,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
 
 
 def _not_tried(artifact: Artifact) -> list[str]:
-    """The steps that were left out for lack of time when the model was compiled for its shapes."""
+    """The steps that the compilation left out because its time budget was used up."""
     each = (told for one in (artifact, *artifact.others) for told in one.manifest.not_tried)
     return list(dict.fromkeys(each))
 

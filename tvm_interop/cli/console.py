@@ -31,8 +31,7 @@ INTERRUPTED = 130
 def help_of(verb: Callable[..., object]) -> str:
     """Return the docstring of a verb with each paragraph on one line.
 
-    As a paragraph has no line breaks of its own, the terminal's width decides where its lines
-    break.
+    The terminal then breaks the lines at its own width.
 
     Examples
     --------

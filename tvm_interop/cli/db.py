@@ -77,7 +77,7 @@ def import_db(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Import records that `export` wrote. Of two records for one stage, the newer one stays."""
+    """Import records that `export` wrote. If a stage has two records, the newer record stays."""
     from ..measure.exchange import import_lines
     from ..measure.store import LatencyStore
 

@@ -56,14 +56,15 @@ def explain_model(
     """Say whether it pays to run independent operators side by side, and if not, why.
 
     Operators at the same depth of the graph form a set; --pair selects two operators instead. Each
-    set is measured in two ways: in turn, with each operator divided over all cores, and side by
-    side, with each operator on one core. Side by side pays if it saves 3% or more of the time. If
-    not, the output gives one of these reasons: waits cost more than they save; one operator fills
-    the device (its speed-up on all cores is at least 80% of the number of cores); the set is
-    memory-bound (it takes at least 1.05 times as long as without contention); there is little to
-    gain; a measurement chose sequential execution. The output ends with a ceiling (the critical
-    path over the time of sequential execution) and up to three changes that help. With --operator
-    it lists kernels. For an artifact with ranges of sizes, --dim gives the sizes of a request.
+    set is measured in two ways. In turn, the operators run one after the other, each divided over
+    all cores. Side by side, they run at once, each on one core. Side by side pays if it saves 3% or
+    more of the time. If not, the output gives one of these reasons: waits cost more than they save;
+    one operator fills the device (its speed-up on all cores is at least 80% of the number of
+    cores); the set is memory-bound (it takes at least 1.05 times as long as without contention);
+    there is little to gain; a measurement chose sequential execution. The output ends with a
+    ceiling (the critical path over the time of sequential execution) and up to three changes that
+    help. With --operator it lists kernels. For an artifact with ranges of sizes, --dim gives the
+    sizes of a request.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

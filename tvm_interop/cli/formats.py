@@ -12,7 +12,7 @@ _NO_MODEL = ("keras", "paddle", "pb", "pytorch", "relay", "tflite")
 
 
 def check_output_format(name: str) -> None:
-    """Check that an output format is `tar`, the only one there is.
+    """Check that an output format is `tar`, the only format that exists.
 
     Raises
     ------

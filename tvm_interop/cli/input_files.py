@@ -103,9 +103,9 @@ def complete_inputs(
 def _as_bfloat16(array: np.ndarray, dtype: str) -> np.ndarray:
     """Return the array for an input of bfloat16; return the array of any other input unchanged.
 
-    NumPy has no type bfloat16, so the file may hold either of two other types. Float32 numbers are
-    rounded to bfloat16. Elements of two bytes without a type, which `numpy.savez` writes for an
-    array of bfloat16, are taken as bfloat16.
+    NumPy has no type bfloat16, so the file has one of two other types. Float32 numbers are rounded
+    to bfloat16. For an array of bfloat16, `numpy.savez` writes elements of two bytes without a
+    type. They are read as bfloat16.
     """
     if dtype != "bfloat16":
         return array

@@ -30,7 +30,7 @@ _PANEL = "Other engines"
 
 @dataclass(frozen=True)
 class PeerFlags(Flags):
-    """The options for engines besides this package: which to measure, and on which model files."""
+    """The options for engines other than this package: their names, and their model files."""
 
     against: Annotated[
         str | None,
@@ -178,8 +178,9 @@ def measure(
 
     Each engine runs in a process of its own, with the number of threads with which it is fastest.
     The engines take turns. There is a pause before each turn, because threads of the engine that
-    ran last may still use a core. With --against the artifact takes part twice, in two processes.
-    The difference between the two is the noise. A smaller difference between engines means nothing.
+    ran last may still use a core. With --against the artifact runs in two processes. The difference
+    between these two is the noise. If engines differ by less than the noise, neither counts as
+    faster.
 
     An artifact holds machine code, which runs with all your rights: see `tvm-interop run --help`.
     """

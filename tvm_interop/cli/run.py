@@ -232,7 +232,7 @@ def run_model(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run an artifact once, and time or profile it if asked to.
+    """Run an artifact once. Options also time or profile it.
 
     A model (an .onnx or .pt2 file) is compiled first. The artifact is kept, and the next run with
     the same options finds it. --dim or --input-shapes give the sizes that the model leaves open.
@@ -317,8 +317,9 @@ def _check_device(wanted: str | None, compiled_for: str) -> None:
 def _write_outputs(path: Path, results: dict[str, np.ndarray]) -> None:
     """Write the outputs to a file of NumPy.
 
-    Such files have no bfloat16, and no objects that any program may read. So bfloat16 is written as
-    float32, and strings with the type of NumPy that has a fixed length.
+    NumPy's files have no bfloat16, so bfloat16 is written as float32. Strings are written with
+    NumPy's type for strings of a fixed length, because not every program may read objects from a
+    file.
     """
     types: dict[str, Any] = {"bfloat16": np.float32, DTYPE: str}
     results = {

@@ -223,8 +223,8 @@ def serve_models(
 def _token(config: Path | None, token_file: Path | None) -> dict[str, Any]:
     """The token that clients must send, as a dictionary with the option of `Server` that holds it.
 
-    The token comes from the option `--token-file` if it is given, or else from the configuration
-    file, or else from the environment variable.
+    The option `--token-file` comes first. Without it, the token is read from the configuration
+    file. If the file has no token, the environment variable is read.
     """
     from ..serving.server.config import ServerConfig, read_config
 

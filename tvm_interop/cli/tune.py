@@ -98,10 +98,10 @@ def tune_model(
     server with `python -m tvm.exec.rpc_server --tracker HOST:PORT --key KEY --load-library
     libtvm_interop.so`. The servers run only TVM's kernels (--providers tvm).
 
-    With --kernels MetaSchedule searches for faster loops for the model's TVM kernels, which run the
-    operators that no kernel library runs. --providers tvm tunes all operators' kernels. Each trial
-    is kept in a folder as soon as it is made, and the next call continues from there. `tvm-interop
-    compile MODEL --tuning-records FOLDER` takes the loops that were found.
+    With --kernels MetaSchedule searches for faster loops for the model's TVM kernels. TVM's kernels
+    run the operators that no kernel library runs. --providers tvm tunes all operators' kernels.
+    Each trial is kept in a folder as soon as it is made, and the next call continues from there.
+    `tvm-interop compile MODEL --tuning-records FOLDER` takes the loops that were found.
     """
     from ..compiler.options import CompileOptions
     from .tune_kernels import DEFAULT_FOLDER, tune_kernels

@@ -221,7 +221,7 @@ def compile(
 
 
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
-    """Yield each entry of `each`, paired with options whose time budget is for this entry alone.
+    """Yield each entry of `each`, paired with options whose time budget is only for this entry.
 
     Each entry gets an equal fraction of the compilation time that is left.
     """
@@ -325,7 +325,7 @@ def _compile_one(
         more = to_be_confirmed(compilation, scheduler) if confirmed_later else {}
         chosen = _scheduled(compilation, scheduler, latency, {**more, **options})
         # `auto` runs schedules to choose one of them. These runs count as a speed check only if
-        # `auto` confirms its choice, or new processes can confirm it later.
+        # `auto` confirms its choice, or if new processes can confirm it later.
         is_confirmed = options.get("confirm_choice", True) or can_confirm(compilation)
         if "evaluate" not in options and is_confirmed:
             measured = speed_check_by_auto(chosen)
@@ -412,10 +412,10 @@ def new_compilation(
 
 
 def _require_tuning_records(compilation: Compilation) -> None:
-    """Check that at least one tuning record, if there are any, is for a kernel of this model.
+    """If there are tuning records, check that at least one is for a kernel of this model.
 
-    `Compilation` does not check tuning records itself, because it also compiles modules with merged
-    operators, and there may be no records of their kernels.
+    `Compilation` does not check this, because it also compiles modules with merged operators. There
+    may be no records of the kernels of merged operators.
 
     Raises
     ------

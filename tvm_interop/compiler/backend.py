@@ -65,8 +65,8 @@ class Kernels:
         kept: the cache in which built libraries are kept for later compilations; None for no cache.
         progress: called with a message when the kernels are built.
         checker: checks the compiled kernels; None for a GPU, whose kernels are not checked.
-        schedule: the pass that schedules each kernel, independent of other kernels; by default
-            the kernels are scheduled already.
+        schedule: the pass that schedules the kernels. It schedules each kernel independently of the
+            others. By default the kernels are scheduled already.
         """
         self._schedule = schedule
         self._scheduled: tvm.IRModule | None = None
@@ -210,8 +210,9 @@ class Lowered(ABC):
     threads: int
 
     def with_choice(self: _L, give: Callable[[Program], Program]) -> _L:
-        """Let kernel libraries run some operators of `program`. Keep TVM's kernels only for the
-        other operators.
+        """Use kernel libraries for some operators of `program`.
+
+        Keep TVM's kernels only for the other operators.
 
         Parameters
         ----------
@@ -222,7 +223,7 @@ class Lowered(ABC):
         return replace(self.with_kernels(used), program=program)
 
     def with_kernels(self: _L, names: Collection[str]) -> _L:
-        """A copy that has only those of TVM's kernels whose names are in `names`."""
+        """A copy without the TVM kernels whose names are not in `names`."""
         return replace(self, kernels=self.kernels.only(names))
 
     @property
@@ -262,9 +263,8 @@ class Lowered(ABC):
 
         Parameters
         ----------
-        op_us: a function that is called only if latencies are needed. It returns the latency in
-            microseconds of each operator when the operator runs alone, by name, or None if
-            latencies are unknown.
+        op_us: a function that returns the latency of each operator alone, in microseconds, by name;
+            or None if latencies are unknown. It is called only if latencies are needed.
         """
 
     @abstractmethod
@@ -327,8 +327,8 @@ class Backend(Protocol):
     device: the kind of device that kernels run on.
     providers: the names of the providers whose kernels an operator may get.
     clock: times several executors on the device against each other.
-    prices_by_name: whether a schedule's latencies may come from a device description or from the
-        database, which the caller names.
+    prices_by_name: whether the caller may name a source of latencies: a device description or the
+        database.
     keeps_choices: whether later compilations may reuse the schedule that this compilation chose.
     counts_cores: whether operators run on the cores of this machine's CPU. `explain` supports only
         such devices.
@@ -352,7 +352,8 @@ class Backend(Protocol):
 
         Parameters
         ----------
-        open_store: opens the database of latencies; called only if something is to be measured.
+        open_store: opens the database of latencies. It is called only if latencies must be
+            measured.
 
         Raises
         ------
@@ -392,7 +393,7 @@ class Backend(Protocol):
     def why_not_compared(self) -> str | None:
         """The reason why this machine cannot compare results of kernels; None if it can.
 
-        A machine that cannot run kernels for the target cannot compare their results.
+        To compare results, a machine must be able to run kernels for the target.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Selects the backend for a target. No other module asks what kind of device a target is."""
+"""Selects the backend for a target. No other module depends on the kind of a target's device."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ def with_kernels(
 ) -> Program:
     """Give each operator of `program` the kernel that `kernels` has for an operator of this name.
 
-    `kernels` may have no kernel for an operator, or the chosen library may be unable to run the
-    operator at the shapes of `program`. Then the operator gets the kernel of the first library that
-    can run it, or TVM's kernel if that is usually faster (see `is_usually_tvms`). A tensor gets a
-    blocked layout if it has one in `kernels`, and every operator that reads or writes it can work
-    with this layout.
+    An operator may have no kernel in `kernels`, or its library may be unable to run it at the
+    shapes of `program`. Such an operator gets the kernel of the first library that can run it, or
+    TVM's kernel if TVM's is usually faster (see `is_usually_tvms`). A tensor gets a blocked layout
+    if it has one in `kernels`, and every operator that reads or writes it can work with this
+    layout.
 
     Parameters
     ----------

@@ -164,8 +164,8 @@ class KernelChecker:
                 fault,
             )
         plain = self._built_plainly(written_out, faults)
-        # The result for a kernel that was rebuilt without a schedule is not kept, because its key
-        # in `keys` stands for the scheduled kernel.
+        # The key of a kernel in `keys` stands for the scheduled kernel. So if a kernel was rebuilt
+        # without a schedule, its result is not kept.
         still = self._faults({name: keys[name] for name in faults}, None, plain)
         for name, fault in still.items():
             raise ExecutionError(
@@ -225,8 +225,9 @@ class KernelChecker:
         return nbytes > _MOST_BYTES or self._operations[name] > _MOST
 
     def _kinds(self, name: str) -> Sequence[Kind]:
-        """The kinds of input numbers that a kernel is checked with; empty for all kinds that suit
-        it.
+        """The kinds of input numbers to check a kernel with.
+
+        Empty means all kinds that suit the kernel.
 
         A large kernel that was checked when the model was compiled for other shapes is not tried
         again on special numbers, such as NaN and infinities.
@@ -292,9 +293,9 @@ class KernelChecker:
         faults, not_evaluated = found_by(reference)
         for name, defect in not_evaluated.items():
             _LOG.warning(_NOT_EVALUATED, name, defect)
-        # NumPy's functions treat some numbers in their own way. So a kernel that differs from NumPy
-        # is compared again, with an unoptimised build of the same kernel. The kernel is at fault
-        # only if it also differs from the unoptimised build.
+        # NumPy's functions compute some numbers differently from TVM's. So if a kernel differs from
+        # NumPy, it is also compared with an unoptimised build of the same kernel. The kernel is
+        # wrong only if it differs from this build too.
         suspects = [name for name in faults if isinstance(reference[name], NumpyKernel)]
         again = [*suspects, *not_evaluated]
         if again:
@@ -315,8 +316,8 @@ class KernelChecker:
     ) -> dict[str, Any]:
         """The references that the kernels `names` are compared with, by the kernel's name.
 
-        The reference of a kernel is NumPy's version, or a plain build if NumPy cannot compute the
-        kernel. A plain build is the kernel compiled for a baseline CPU, in most cases unscheduled.
+        If NumPy can compute a kernel, NumPy's version is the reference. If not, the reference is a
+        plain build: the kernel compiled for a baseline CPU, in most cases without a schedule.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Checks the kernels that kernel libraries offer for a model's operators, and replaces wrong ones.
+"""Checks the kernels that kernel libraries offer for a model's operators; replaces wrong kernels.
 
 Each kernel is compared with the NumPy version of TVM's kernel for the same operator. If a library's
 kernel is wrong, TVM's kernel runs the operator instead.
@@ -139,10 +139,10 @@ class LibraryChecker:
     _references: dict[str, NumpyKernel | None] = field(default_factory=dict)
 
     def without_faults(self, program: Program, choose: Callable[[Program], Program]) -> Program:
-        """Apply `choose` to the program until no library kernel that it chooses is wrong.
+        """Choose kernels by `choose`, and check the chosen library kernels.
 
-        If a kernel is wrong, its operator loses its description, so that no library can run it.
-        Then `choose` runs again.
+        If a kernel is wrong, its operator loses its description, so that no library can run it, and
+        `choose` runs again. This is repeated until no chosen kernel is wrong.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class LibraryChecker:
     def _kernel(self, program: Program, op: Operator) -> Checked | None:
         """The library kernel of an operator, prepared for the check.
 
-        In the result, the kernel's name holds everything on which the kernel's results depend, so
+        The kernel's name in the result holds everything on which the kernel's results depend. So
         equal names mean equal kernels. Return None if TVM runs the operator, if the operator
         computes nothing, or if NumPy cannot compute it. Operators are checked before they are
         divided into parts.
@@ -238,8 +238,8 @@ class LibraryChecker:
             return None
         constants = tuple(program.is_constant(v) for v in op.inputs)
         kinds = [kind for kind in _KINDS if kind != "large" or op.description.takes_large]
-        # Do not check bfloat16 kernels on denormal numbers, which the CPU's instructions for
-        # bfloat16 products treat as zeros.
+        # Do not check bfloat16 kernels on denormal numbers. The CPU's instructions for bfloat16
+        # products treat them as zeros.
         narrow = op.description.multiplies and op.description.dtype == "bfloat16"
         version = library_version(op.library)
         key = [_VERSION, __version__, op.library, version, op.description.to_json(), constants]

@@ -90,7 +90,7 @@ class Compilation:
 
     @property
     def kernels(self) -> bytes:
-        """The compiled library of TVM's kernels; compiled when it is first asked for."""
+        """The compiled library of TVM's kernels. It is compiled at the first access."""
         return self._lowered.kernels.code
 
     @property
@@ -122,7 +122,7 @@ class Compilation:
         return self._lowered.traits(self.program)
 
     def gpu_demand(self, name: str) -> GpuDemand | None:
-        """Compile operator `name` and return the resources of a GPU it needs; None for a CPU."""
+        """Compile operator `name`; return the resources of a GPU that it needs; None for a CPU."""
         return self._lowered.gpu_demand(self.program, self.graph.names.index(name))
 
     @cached_property
@@ -149,13 +149,13 @@ class Compilation:
         Parameters
         ----------
         scheduler: one of `schedulers()`.
-        latency: the latency model. The default is the one in the compilation's options, or else
-            measurements on this machine if the scheduler needs latencies. `learned` predicts most
-            latencies (see `FewMeasurements`). For a GPU, `latency` may also be the name of a device
-            description (see `latency.described.DEVICES`), `database`, or `database:NAME`. With such
-            a name nothing is measured, and `stats["prices"]` names the source of the latencies. If
-            there is no GPU and `latency` is None, a scheduler that needs latencies gets them from
-            the database.
+        latency: the latency model. By default it is the latency model in the compilation's options.
+            If the options have none and the scheduler needs latencies, they are measured on this
+            machine. `learned` predicts most latencies (see `FewMeasurements`). For a GPU, `latency`
+            may also be the name of a device description (see `latency.described.DEVICES`),
+            `database`, or `database:NAME`. With such a name nothing is measured, and
+            `stats["prices"]` names the source of the latencies. If there is no GPU and `latency` is
+            None, a scheduler that needs latencies gets them from the database.
         options: options of the scheduler, and with `learned` also of the search `ActiveSearch`. The
             compilation adds options that the scheduler takes and that the caller did not give:
             streams, tensors, traits of operators, and how to measure.
@@ -195,7 +195,7 @@ class Compilation:
         options: dict[str, Any],
         known: Mapping[str, Callable[[], Any]] | None = None,
     ) -> Schedule:
-        """Run a scheduler. Options that the caller left out come from `known`, if it has them.
+        """Run a scheduler. If the caller left options out, they come from `known` if possible.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Compilation:
     def _schedule_here(
         self, scheduler: str, latency: LatencyModel | None, options: dict[str, Any]
     ) -> Schedule:
-        """Schedule with `latency`; if it is None, with latencies measured on this machine."""
+        """Schedule with `latency`. For None, latencies are measured on this machine."""
         if scheduler == "sequential" and not options:
             return self.sequential()
         if scheduler in MERGING:
@@ -239,7 +239,7 @@ class Compilation:
     def _schedule_unmeasured(
         self, scheduler: str, options: dict[str, Any], missing: DeviceError
     ) -> Schedule:
-        """Schedule without latencies, or with those of the database if the scheduler needs any.
+        """Schedule without latencies. If the scheduler needs some, they come from the database.
 
         Parameters
         ----------
@@ -469,7 +469,7 @@ class Compilation:
         speed_check: SpeedCheck | None = None,
         precision: Precision | None = None,
     ) -> Artifact:
-        """Make the artifact, which runs `schedule`, or sequentially if `speed_check` says so.
+        """Make the artifact. It runs `schedule`, or sequentially if `speed_check` says so.
 
         Parameters
         ----------

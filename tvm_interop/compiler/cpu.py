@@ -118,7 +118,8 @@ class CpuBackend:
         Raises
         ------
         DeviceError
-            The target is not a CPU, or the option `precision` is bf16 and this is not possible.
+            The target is not a CPU, or the option `precision` is bf16 and the CPU cannot compute in
+            bf16.
         InputError
             An option is for GPUs.
         """
@@ -267,8 +268,8 @@ class CpuBackend:
                 module, self.target, path, count=counter(progress), linker=linker
             ),
             write_out,
-            # Libraries that a cross compiler linked are not kept for later compilations, because
-            # the key of a kept library names only this machine's compiler.
+            # The key of a kept library names only this machine's compiler. So libraries that a
+            # cross compiler linked are not kept for later compilations.
             kept if self._options.cross_compiler is None else None,
             progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker, budget),

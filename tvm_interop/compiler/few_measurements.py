@@ -62,8 +62,8 @@ class FewMeasurements:
 
         Parameters
         ----------
-        options: for `ios`, options of `ActiveSearch`. For `auto`, its own options and those of
-            `ActiveSearch`. For another scheduler, its own options, and `max_measurements`,
+        options: for `ios`, options of `ActiveSearch`. For `auto`, its own options and the options
+            of `ActiveSearch`. For another scheduler, its own options, and `max_measurements`,
             `time_budget_s` and `seed`.
 
         Raises
@@ -92,9 +92,7 @@ class FewMeasurements:
         )
 
     def _auto(self, options: dict[str, Any]) -> Schedule:
-        """Measure stages in a search for IOS's schedule, learn from them, then let `auto` try all
-        schedulers.
-        """
+        """Search for IOS's schedule, learn from the measured stages, and then run `auto`."""
         own = set(options_of("auto"))
         seconds = options.pop("time_budget_s", _AUTO_S)
         check_numbers(time_budget_s=seconds)

@@ -110,7 +110,7 @@ class Imported:
         return self._followed(chosen.dimensions, _all_sizes(ends))
 
     def why_not_joined(self, shapes: Mapping[int, Shapes]) -> str | None:
-        """How the model treats a batch differently from its rows one by one; None if it does not.
+        """How a batch gives other results than its rows one by one; None if the results are equal.
 
         A server may join requests of any number of rows, even fewer than the smallest compiled
         size. So the sizes 1 and 2 are compared too, if the model can be imported for them. A
@@ -183,7 +183,7 @@ def _not_imported(shapes: Shapes, error: UnsupportedModelError) -> CannotImportE
 
 
 def _samples(ends: tuple[int, int]) -> list[int]:
-    """Some sizes of a range: 1 if the range includes 1, the two least above 1, and the largest."""
+    """Some sizes of a range: the largest, the two smallest above 1, and 1 if it is in the range."""
     least, most = ends
     first = [1] if least == 1 else []
     above = max(least, 2)
@@ -193,8 +193,8 @@ def _samples(ends: tuple[int, int]) -> list[int]:
 def _all_sizes(ends: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
     """All sizes that a run may have.
 
-    Two ranges may have more than `_MOST_SIZES` pairs of sizes. Then the result has only some of
-    these pairs: random pairs, and pairs in which at least one size is near an end of its range.
+    If two ranges have more than `_MOST_SIZES` pairs of sizes, the result has only some of the
+    pairs. These are random pairs, and pairs in which at least one size is near an end of its range.
     """
     every = [range(least, most + 1) for least, most in ends]
     if len(every) == 1 or math.prod(map(len, every)) <= _MOST_SIZES:

@@ -86,7 +86,7 @@ def refuse_fixed_batch(
     input_shapes: Shapes | Sequence[Shapes] | None,
     shapes_of: Mapping[int, Shapes],
 ) -> None:
-    """Raise a clearer error if only the wanted batch size keeps a model from being imported.
+    """Raise a clearer error if a model cannot be imported only because of the wanted batch size.
 
     Parameters
     ----------
@@ -174,10 +174,8 @@ def check_range(
 ) -> None:
     """Refuse options that cannot be combined with a range of a dimension, or with a set of sizes.
 
-    Parameters
-    ----------
-    options: the options of the compilation; None if dimensions have sets of sizes, which run on
-        any device.
+    Parameters ---------- options: the options of the compilation; None for sets of sizes, which run
+    on any device.
     """
     if ranges is None:
         raise InputError("`most_sizes` is for a range in `shapes`: give a range, or leave it out")

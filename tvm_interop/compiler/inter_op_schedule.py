@@ -26,8 +26,8 @@ class InterOpSchedule:
 
     Parameters
     ----------
-    scheduler: one of `tvm_interop.schedulers()`. `auto`, and each scheduler that needs latencies
-        and gets none, compiles the kernels and measures them on this machine.
+    scheduler: one of `tvm_interop.schedulers()`. If it is `auto`, or needs latencies and none are
+        given, the kernels are compiled and measured on this machine.
     target: a TVM target for a CPU; by default the target in scope (`with target:`), or else `llvm`.
     options: as for `tvm_interop.compile`: `streams`, `threads`, `latency`, `latency_db`,
         `progress`, `providers`, and options of the scheduler. `parts` is as in `CompileOptions`.

@@ -2,9 +2,9 @@
 
 Exporters may name the dimensions of each input separately. Then the length of a sequence is
 `input_ids_len` in one input and `mask_len` in another. If the model can be imported with equal
-lengths, but not with different lengths, the two names mean one dimension, which gets one range.
-Which names are joined decides only which sizes a run may have. The proofs about these sizes do not
-depend on the joining.
+lengths, but not with different lengths, the two names mean one dimension. They are joined, and get
+one range. Joining only decides which sizes a run may have. The proofs about these sizes do not
+depend on it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class JoinedNames(NamedTuple):
     Attributes
     ----------
     wide: the least and the greatest size, by the name of the dimension.
-    joined: maps a name to another name of the same dimension, whose size it gets.
+    joined: for a name without a range of its own, another name of the same dimension. The name gets
+        the size of that other name.
     """
 
     wide: dict[str, tuple[int, int]]
@@ -107,7 +108,7 @@ def _joined_to_one_of(
     fixed: Mapping[str, int],
     meanings: Mapping[str, Sequence[str]],
 ) -> dict[str, str] | None:
-    """Find the dimension that each name means, among several dimensions of different sizes.
+    """Find out which of several dimensions each name means. The dimensions have different sizes.
 
     Return None if the model cannot be imported for any choice, perhaps because two of the
     dimensions must have the same size.

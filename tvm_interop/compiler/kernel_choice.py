@@ -70,8 +70,8 @@ def choose_kernels(
     latency_of: makes the latency model that measures the operators of a program with the same
         tensors as `program`.
     blocked: the layout of blocked tensors.
-    other_kernels: prices kernels that may replace the library's kernels for blocked tensors later.
-        The layouts are chosen as if they did.
+    other_kernels: gives the latencies of kernels that may later replace the library's kernels for
+        blocked tensors. The layouts are chosen as if these kernels already ran.
     """
     plain = fastest_plain(program, providers, latency_of, _CLEARLY_FASTER)
     chosen = plain.program
@@ -94,14 +94,14 @@ def choose_in_time(
 ) -> Program:
     """Choose as `choose_kernels` does; a fixed rule chooses for operators not measured in time.
 
-    By the fixed rule, an operator gets the kernel of the first library that can run it. If the time
-    budget is 0, so that nothing is measured, operators of some kinds keep TVM's kernel (see
-    `guessed_on_cpu`).
+    By the fixed rule, an operator gets the kernel of the first library that can run it. There is
+    one exception. With a time budget of 0 nothing is measured, and operators of some kinds keep
+    TVM's kernel (see `guessed_on_cpu`).
 
     If the time ends before all layouts are measured, a fixed rule chooses the layouts too. A tensor
     becomes blocked if the first library among `providers` can run all operators that read or write
-    it, except element-wise operators. This library then runs these operators, whatever was measured
-    on plain tensors, because such latencies say little about blocked tensors.
+    it, except element-wise operators. This library then runs these operators. Latencies that were
+    measured on plain tensors do not count, because they say little about blocked tensors.
 
     Parameters
     ----------
@@ -292,9 +292,10 @@ def of_any_layout(program: Program, block: int) -> list[int]:
 
 
 def _any_layout(program: Program, i: int, block: int) -> bool:
-    """Whether operator `i` works on each element by itself, so that it can run in any layout.
+    """Whether operator `i` can run in any layout.
 
-    Each tensor of the operator must also have a multiple of `block` channels.
+    It can if it computes each element independently, and if the number of channels of each of its
+    tensors is a multiple of `block`.
     """
     op = program.operators[i]
     if op.description is not None or program.kernels is None:

@@ -86,10 +86,10 @@ class KernelTuning:
     """A search for faster loops for the TVM kernels of a model.
 
     The search tunes the kernels of the operators that no kernel library runs. Each round of trials
-    goes to one kernel. The d'Hondt method chooses this kernel: it divides the time that the model
-    spends in each kernel by the number of trials the kernel would have after the round, and takes
-    the largest quotient. So kernels in which the model spends little time get few trials. Ties go
-    to the kernel that the model uses first.
+    goes to one kernel. The d'Hondt method chooses this kernel. For each kernel, it divides the time
+    that the model spends in the kernel by the number of trials that the kernel would have after the
+    round. The kernel with the largest quotient is chosen. So a kernel in which the model spends
+    little time gets few trials. Ties go to the kernel that the model uses first.
 
     The search space is MetaSchedule's own for CPUs, without the rule "rfactor", which divides sums
     among threads. So the results of tuned kernels do not depend on the number of threads. See Shao

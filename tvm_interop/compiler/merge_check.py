@@ -49,7 +49,7 @@ def compare_merged(
     ----------
     groups: the names of the operators that each merged operator replaces.
     shipped: the programs of the model before and after merging. If a library computes an operator
-        in one of them, the check uses the same library for the operator of this name.
+        in one of these programs, the same library computes the operator of this name in the check.
     options: the options of the compilation.
 
     Raises

@@ -96,7 +96,7 @@ class OperatorMerges:
         return merged_beside_apart(self._module, groups)
 
     def alone(self, groups: Sequence[Sequence[int]]) -> tuple[Any, list[int]]:
-        """Make a Relax module of the merged operators alone; see `merged_alone`."""
+        """Make a Relax module of only the merged operators; see `merged_alone`."""
         return merged_alone(self._module, [self._named(ops) for ops in groups])
 
     def _named(self, ops: Sequence[int]) -> list[str]:

@@ -27,7 +27,7 @@ def check_inputs_fit(shapes: Shapes) -> None:
 
 
 def check_fits(program: Program, shapes: Shapes) -> None:
-    """Refuse a program if it needs more memory than this machine has, however memory is planned.
+    """Refuse a program if it needs more memory than this machine has, with any memory plan.
 
     The program needs memory for inputs, outputs and weights during the whole run, and for the
     tensors of each operator while it runs.

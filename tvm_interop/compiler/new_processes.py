@@ -6,7 +6,7 @@ artifact may differ by several percent, only because their tensors lie at differ
 schedule that seemed faster when it was chosen must be faster in the mean over several new
 processes. Each of these processes loads artifacts from files, as a user's process does. The new
 processes decide whether the artifact runs the schedule. The earlier measurements only choose the
-schedule that is tested, and leave out schedules that gain nothing.
+schedule to test, and reject schedules that gain nothing.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ProcessTimes:
     ----------
     ratio: the schedule's time divided by the time of sequential execution; the median of all
         rounds.
-    noise_ratio: the same ratio between two instances of sequential execution.
+    noise_ratio: the same ratio for two instances of sequential execution.
     sequential_us, scheduled_us: median times of a run, in microseconds.
     rounds: number of rounds.
     """
@@ -209,8 +209,8 @@ def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck 
     Each process gives one ratio of the schedule's time and the sequential time, and a signed-rank
     test of these ratios decides. There is a test after 6, 12 and 20 processes, and no further
     process runs once the schedule has passed a test. A schedule is given up after 4 processes if it
-    is unlikely to be 2% faster. A schedule that does not seem 1% faster is given up after 6
-    processes, and one that does not seem 2% faster after 12.
+    is unlikely to be 2% faster. After 6 processes, a schedule is given up if it does not seem 1%
+    faster. After 12 processes, it is given up if it does not seem 2% faster.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ def _may_gain(times: list[ProcessTimes]) -> bool:
 
 
 def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
-    """Let new processes time the artifacts, one after the other. Yield each process's measurements.
+    """Time the artifacts in new processes, one after the other. Yield each process's measurements.
 
     A process may take longer to start than to run. So several processes start at once: one for each
     core, up to `_FEWEST`. The first process begins to measure only when all have started. While one
@@ -299,8 +299,7 @@ class _Process:
             pass
 
     def wait_until_started(self) -> None:
-        """Wait until the process is ready, which means that it has imported its modules, or has
-        ended.
+        """Wait until the process has imported its modules, or has ended.
 
         Raises
         ------
@@ -314,7 +313,7 @@ class _Process:
         said.readline()
 
     def time_files(self, paths: list[str], seed: int) -> ProcessTimes:
-        """Let the process time the artifacts, and return its measurements.
+        """Make the process time the artifacts, and return its measurements.
 
         Raises
         ------

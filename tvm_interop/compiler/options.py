@@ -42,16 +42,16 @@ class CompileOptions:
     tuning_records: for a CPU: folder of records that `tvm-interop tune --kernels` wrote; None uses
         no records.
     archs: for a GPU: architectures to compile kernels for, such as `sm_90`. None takes the
-        architecture that `target` names, or else the architecture of this machine's GPU, or else
-        `sm_80` and `sm_90` (A100 and H100).
+        architecture that `target` names. If `target` names none, None takes the architecture of
+        this machine's GPU. Without a GPU, it takes `sm_80` and `sm_90` (A100 and H100).
     stream_priorities: for a GPU: whether the stream that runs most of the longest chain of
         operators has high priority. In a chain, each operator waits for the operator before it, or
         follows that operator on the same stream. The longest chain has the largest sum of
         latencies, or the most operators if latencies are unknown.
     latency: the latency model for schedulers that are given no other model; None measures on this
         machine.
-    link: the link between two GPUs, which decides the latencies of copies if latencies are learned
-        or come from a device description or the database. None takes the device description's link.
+    link: the link between two GPUs. The latencies of copies are computed from it, unless latencies
+        are measured. None takes the device description's link.
     allow_tf32: for a GPU: whether kernel libraries may round factors of float32 products to TF32.
     precision: `f32`, or `bf16` for a CPU with AVX512-BF16. With `bf16`, convolutions and matrix
         products round their factors to bfloat16, and operators pass bfloat16 tensors on (see
@@ -60,17 +60,17 @@ class CompileOptions:
         earlier compilations. Latencies in the database stay as they are.
     keep_f32: with `bf16`, the operators that stay in float32: names, or kinds such as `matmul`,
         with `*` and `?` as in file names.
-    cross_compiler: the compiler that links kernels for a target that is not a CPU like this one,
-        such as `aarch64-linux-gnu-g++`, with options if need be. None takes `CXX`, or else the
-        system's compiler.
+    cross_compiler: the compiler that links kernels for another kind of CPU than this one, such as
+        `aarch64-linux-gnu-g++`. Options may follow its name. None takes the environment variable
+        `CXX`, or the system's compiler if that is not set.
     fallback: whether the artifact also holds TVM's kernels for the operators that kernel libraries
         run, and a plan with these kernels for machines without the libraries.
     winograd: for a CPU: whether convolutions with filters of 3x3 and strides of 1 are computed by
         Winograd's algorithm where that is faster (see `docs/numbers.rst`).
-    like: for a CPU: the kernels and layouts to use; they were chosen for the same model at other
-        shapes of its inputs. None measures which kernels are the fastest.
-    time_budget: seconds that the compilation may take; None for no limit. The time begins when this
-        object is made. `dataclasses.replace` does not begin it again.
+    like: for a CPU: kernels and layouts that were chosen for the same model at other shapes of its
+        inputs. They are used again. None measures which kernels are the fastest.
+    time_budget: seconds that the compilation may take; None for no limit. The time starts to run
+        when this object is made. In a copy made by `dataclasses.replace` the time goes on.
     """
 
     target: Any = "llvm"
@@ -107,7 +107,7 @@ class CompileOptions:
 
     @property
     def budget(self) -> TimeBudget:
-        """The time that the compilation may take; without a limit if none was given."""
+        """The time that the compilation may take. It has no limit if the options give none."""
         return self.time_budget if isinstance(self.time_budget, TimeBudget) else TimeBudget()
 
 

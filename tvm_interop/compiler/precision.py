@@ -1,4 +1,4 @@
-"""Measures the error of a model in bfloat16 against the same model in float32."""
+"""Measures the error of a model in bfloat16, compared with the same model in float32."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def measured_precision(
 
     The model in bf16 and the model in float32 run once on the same inputs. All schedules of a
     compilation give the same bits, so one schedule is enough. Each operator of the float32 model
-    runs on a library's kernel if a library has one, and on TVM's otherwise. The choice of kernels
-    is not measured, because it does not matter for the error which kernel is faster.
+    runs on a library's kernel if a library has one, and on TVM's otherwise. Kernels are not timed,
+    because the error does not depend on which kernel is faster.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def repeated_or_cut(
 
     Parameters
     ----------
-    inputs: the arrays by name; None, which is returned unchanged, if the user gave none.
+    inputs: the arrays by name; None if the user gave none. None is returned unchanged.
     shapes: the shapes of inputs, by name.
     """
     if inputs is None:

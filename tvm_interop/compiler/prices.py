@@ -35,8 +35,8 @@ class NamedPrices:
     ----------
     latency: the latencies of the model's operators and stages.
     source: a text that says where the latencies come from.
-    rows_of: for another lowered model, makes a function that gives the latencies of lists of
-        operators, from the same source.
+    rows_of: takes another lowered model, and returns a function for it. That function gives the
+        latencies of lists of operators from the same source.
     """
 
     latency: LatencyModel
@@ -205,7 +205,7 @@ def by_database(
 
 
 class StoredLatency(LatencyTable):
-    """The latencies that the database has for one setting, which is a device with its software.
+    """The latencies that the database has for one setting: a device with its software.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ class PlainChoice:
 
 
 class NoKernelError(Exception):
-    """A library has no kernel worth measuring for operators that it was given without measuring.
+    """A library got operators without a measurement, but its kernels for them are not worth one.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ def fastest_plain(
 
     The choice begins with the kernels of `program` and goes through the libraries in the order of
     `providers`. If `program` has a library's kernel for an operator, TVM's kernel is not tried. If
-    this compilation measured two latencies that are close, both kernels are measured again in
+    two latencies that this compilation measured are close, both kernels are measured again in
     turns. So noise at one moment does not decide the choice.
 
     Parameters
@@ -173,7 +173,7 @@ def unmeasured(
 
 
 def guessed_on_cpu(program: Program, providers: Sequence[str], budget: TimeBudget) -> Program:
-    """Choose as `unmeasured` does, but leave operators of some kinds to TVM (`is_usually_tvms`)."""
+    """Choose like `unmeasured`, but leave operators of some kinds to TVM (`is_usually_tvms`)."""
     return unmeasured(program, providers, budget, lambda _, op: not is_usually_tvms(op, providers))
 
 
@@ -267,7 +267,7 @@ little, because the start of the run is a part of it.
 
 
 def _require_kernels(program: Program, library: str, without: Collection[int]) -> None:
-    """Raise NoKernelError if operators among `without` were given to `library` from the start.
+    """Raise NoKernelError if `library` got some operators of `without` without a measurement.
 
     Parameters
     ----------

@@ -9,13 +9,15 @@ If two dimensions have ranges, the rows along one of them must be independent. L
 of `b` rows and `s` positions, which is padded to the compiled sizes (B, S). Three steps prove that
 the results stay the same:
 
-1. The first `b` rows of the padded run (B, S) have the same bits as the rows of (b, S), whatever
-the added rows contain. This is a proof that rows are independent, for programs of the compiled
-length `S`. 2. A row of (b, s) is computed in the same way for all `b` above 1. This is a proof that
-rows are independent, for lengths `s` that are padded. 3. In the run (B, S), the added positions
-change nothing at the given positions. This is a proof about positions, for `B` rows. By step 2 it
-holds for all numbers of rows above 1. A single row has a separate program and is never padded to
-several rows, so step 3 is proven again for one row.
+1. The first `b` rows of the padded run (B, S) have the same bits as the rows of (b, S). The added
+   rows may contain anything. This is a proof that rows are independent, for programs of the
+   compiled length `S`.
+2. A row of (b, s) is computed in the same way for all `b` above 1. This is a proof that rows are
+   independent, for lengths `s` that are padded.
+3. In the run (B, S), the added positions change nothing at the given positions. This is a proof
+   about positions, for `B` rows. By step 2 it holds for all numbers of rows above 1. A single row
+   has a separate program and is never padded to several rows, so step 3 is proven again for one
+   row.
 
 For step 1, rows are proven to be independent for each compiled length. For step 2, the same is
 proven for the smallest lengths that are padded. If both dimensions have independent rows, step 3 is
@@ -45,8 +47,8 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
 
     Returns
     -------
-    First, the manifest's entries for the ranges. Second, whether the only range is that of a batch,
-    which is the first dimension of all inputs and outputs.
+    First, the manifest's entries for the ranges. Second, whether there is a single range, and it is
+    that of a batch. A batch is the first dimension of all inputs and outputs.
 
     Raises
     ------
@@ -98,8 +100,8 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     try:
         ins, outs = independent_rows(programs, axes)
     except RowsDependError as not_rows:
-        # The rows are not independent, but the dimension may be the length of a sequence, even if
-        # it is the first dimension.
+        # The rows are not independent. But the dimension may be the length of a sequence, because
+        # the length may also be the first dimension.
         try:
             masks = masked_positions(programs, axes, min(sizes))
         except RowsDependError as not_positions:
@@ -123,7 +125,7 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
 def _neither(
     not_rows: RowsDependError, not_positions: RowsDependError, name: str, axes: Mapping[str, int]
 ) -> RowsDependError:
-    """Why a dimension has neither independent rows nor the positions of a sequence."""
+    """Why a dimension is neither a batch of independent rows nor a sequence of positions."""
     if any(axes.values()):
         # A dimension that is not the first dimension of an input is usually the length of a
         # sequence.

@@ -113,9 +113,9 @@ def _realized(schedule: Schedule, graph: OpGraph) -> Schedule:
     A merged stage becomes a stage with one group on the stage's first stream. The group has the
     merged operator, and then the operators that split its output. Merging can make operators
     superfluous, such as a concat of the split output. Superfluous operators are left out of all
-    stages. A merged operator may also be fused with the operator that read the concat. If the fused
-    operator reads tensors that a later stage computes, it gets its own stage after that later
-    stage.
+    stages. A merged operator may also be fused with the operator that read the concat. The fused
+    operator may read tensors that a later stage computes. Then it gets a stage of its own after
+    that later stage.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def _realized(schedule: Schedule, graph: OpGraph) -> Schedule:
 
 
 class _Place(NamedTuple):
-    """The place of an operator in a schedule. Places have the order in which their operators run.
+    """The place of an operator in a schedule. Places are ordered as their operators run.
 
     Attributes
     ----------

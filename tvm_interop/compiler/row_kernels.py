@@ -20,8 +20,8 @@ def with_row_kernels(program: Program) -> Program:
     """Describe each product of a few rows and a constant matrix as a `RowMatmul`.
 
     For a `RowMatmul`, the choice of kernels compares this project's own kernel with TVM's kernel.
-    oneDNN's kernel does not take part: it cannot be faster, because such a product takes as long as
-    reading the matrix.
+    oneDNN's kernel is not compared. It cannot be faster, because such a product takes no longer
+    than reading the matrix.
     """
     operators = [_described(program, op) for op in program.operators]
     return replace(program, operators=operators)

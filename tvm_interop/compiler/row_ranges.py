@@ -151,8 +151,8 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     InputError
         A named dimension does not exist, a range is empty, or no dimension has a range.
     CannotFillUpError
-        More than two dimensions have a range, or a range is too long. Or an input's shape has a
-        dimension with a range twice, or in a sum such as `past + 1`.
+        More than two dimensions have a range, or a range is too long. Or a dimension with a range
+        occurs twice in an input's shape, or in a sum such as `past + 1`.
     UnsupportedModelError
         The model is not ONNX or cannot be read.
     """

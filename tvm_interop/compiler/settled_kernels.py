@@ -1,7 +1,7 @@
-"""Gives operators to a library without trying TVM's kernels, where the library wins.
+"""Gives operators to a library without trying TVM's kernels, where the library always wins.
 
-TVM's kernels of these operators are not measured. They are not even compiled if the artifact does
-not hold them either, which saves up to two thirds of the time for compiling kernels.
+TVM's kernels of these operators are not measured. If the artifact does not hold them, they are not
+compiled either. This saves up to two thirds of the time for compiling kernels.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ L = TypeVar("L", bound=Lowered)
 
 @dataclass
 class SettledKernels(Generic[L]):
-    """Chooses kernels for a model, and tries only those of TVM's kernels that may win.
+    """Chooses kernels for a model. Of TVM's kernels, it tries only the kernels that may win.
 
     Attributes
     ----------
-    lowered: the lowered model. Unless `keeps_all` is set, it has only those of TVM's kernels that
-        the last call of `settle` left to be tried.
+    lowered: the lowered model. Without `keeps_all`, it has only the kernels of TVM that still had
+        to be tried after the last call of `settle`.
     providers: the names of the available providers.
     tries_all: whether to try all of TVM's kernels, for example because tuning made them faster.
     keeps_all: whether `lowered` keeps all of TVM's kernels, because the artifact will hold them.
@@ -58,7 +58,7 @@ class SettledKernels(Generic[L]):
     def choose(self, program: Program, how: Callable[[Program], Program]) -> Program:
         """Choose kernels by `how`, which gets the program with settled kernels.
 
-        If a library turns out to have no good kernel for an operator, `how` runs again, with TVM's
+        If a library has no good kernel for an operator after all, `how` runs again, with TVM's
         kernel of this operator.
         """
         while True:

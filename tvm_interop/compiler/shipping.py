@@ -48,8 +48,8 @@ def manifest_of(
     lowered: the lowered model that the artifact will run.
     budget: the time budget of the compilation, which lists the work that was left out.
     scheduler, speed_check, precision, kernel_check: as in `Manifest`.
-    merge_check: as in `Manifest`; None if this compilation merged no operators. In the latter case
-        the manifest has the check of the pass `InterOpSchedule`, if this pass merged operators.
+    merge_check: as in `Manifest`; None if this compilation merged no operators. If it is None and
+        the pass `InterOpSchedule` merged operators, the manifest has the check of this pass.
     """
     return Manifest(
         tvm_interop_version=__version__,

@@ -76,8 +76,8 @@ def check_rounds(
     ----------
     rounds: the three latencies of each round, in microseconds: sequential execution, sequential
         execution again, and the schedule.
-    limit_s: seconds after which no further round begins. Too few rounds cannot show that the
-        schedule is faster.
+    limit_s: seconds after which no further round begins. If it is short, there may be too few
+        rounds to show that the schedule is faster.
     rough: whether new processes check the schedule's speed afterwards (`new_processes`). If so,
         this check takes at most about 2 seconds, and a schedule passes if it seems more than 1%
         faster.

@@ -1,4 +1,4 @@
-"""Limits the time of a compilation, and lists the work that is left out for lack of time."""
+"""Limits the time of a compilation, and lists the steps that are left out when no time is left."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _PIECE = 8
 class TimeBudget(Budget):
     """The time that a compilation may take, and a list of the work that it left out.
 
-    The time starts to run when the object is made. Time that one step of the compilation does not
-    use is left for later steps.
+    The time starts to run when the object is made. If one step of the compilation ends early, later
+    steps have more time.
 
     Attributes
     ----------
     is_limited: whether there is a limit.
     measures_nothing: whether the limit is 0. Then nothing is measured or checked, and measurements
         of earlier compilations are not used.
-    not_tried: the work that was left out for lack of time; each item is a phrase for users.
+    not_tried: the work that was left out because time was short. Each item is a phrase for users.
     """
 
     def __init__(self, seconds: float = math.inf, not_tried: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Lets a search for a schedule measure only while there is time, and lists the work left out."""
+"""Limits the time in which a search for a schedule may measure, and lists the work left out."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ speed check. The fraction does not apply to `auto`, which divides its time itsel
 class MeasuredInTime(BudgetedLatency):
     """Measured latencies for a search that does not need all latencies, such as `ios`.
 
-    After the time is over, stages are refused, which means that they get the latency inf. Unlike
-    `BudgetedLatency`, this class never refuses a stage that is already measured.
+    Once the time is over, a stage that is not measured yet is refused: it gets the latency inf.
+    Unlike `BudgetedLatency`, this class never refuses a stage that is already measured.
     """
 
     def __init__(

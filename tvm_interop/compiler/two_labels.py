@@ -31,10 +31,10 @@ def cheapest_labels(
 ) -> dict[int, int]:
     """Give each item a label, 0 or 1, so that the sum of `costs` is as small as possible.
 
-    Two items can have different labels in two ways, and equal labels in two ways. A minimum cut can
-    express a cost only if the two ways with different labels together cost no less than the two
-    ways with equal labels. If they cost less, their cost is raised. Ties: as few items as possible
-    get label 1. Costs are rounded to whole nanoseconds, so that sums are exact.
+    Two items can have the labels 0 and 0, 1 and 1, 0 and 1, or 1 and 0. A minimum cut can express
+    the cost of a pair only if the two cases with different labels together cost at least as much as
+    the two cases with equal labels. If they cost less, their cost is raised. Ties: as few items as
+    possible get label 1. Costs are rounded to whole nanoseconds, so that sums are exact.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ drive them out before the kernel runs again.
 
 
 def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -> Program:
-    """Let Winograd's algorithm compute each convolution that becomes faster in this way.
+    """Use Winograd's algorithm for each convolution that it makes faster.
 
     Each convolution keeps the layouts of its tensors. Kernels are measured on one thread, before
     operators are divided into parts.
@@ -90,7 +90,7 @@ def _faster_us(
     latency_of: LatencyOf,
     present_us: Mapping[int, float],
 ) -> dict[int, float]:
-    """The latencies of those `candidates` that are clearly faster than the present kernels.
+    """The latencies of the `candidates` that are clearly faster than the present kernels.
 
     Each latency includes the time to read the additional weights.
     """
@@ -106,7 +106,7 @@ def _faster_us(
 
 
 def by_winograd(program: Program, names: Collection[str]) -> Program:
-    """Use Winograd's algorithm for those convolutions among `names` that it suits.
+    """Use Winograd's algorithm for the convolutions in `names` that it suits.
 
     Nothing is measured. Names of operators that are not convolutions have no effect.
     """

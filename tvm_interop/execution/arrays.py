@@ -123,8 +123,8 @@ def writable_array(value: Any, expected: Port) -> np.ndarray:
 def copied_out(array: np.ndarray, out: Any) -> Any:
     """Copy `array` into `out` and return `out`; if `out` is None, return a new tensor.
 
-    If `out` is None, the new tensor is a TVM tensor if the program has imported TVM. Otherwise it
-    is a `HostTensor`, because importing TVM takes longer than running most models.
+    A new tensor is a TVM tensor if the program has imported TVM, otherwise a `HostTensor`. TVM is
+    not imported for this, because importing it takes longer than running most models.
 
     Parameters
     ----------

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 
 class CountedOutputs:
-    """Those outputs of a model whose size along an axis depends on values that the model computes.
+    """The outputs of a model whose size along an axis depends on values that the model computes.
 
     Attributes
     ----------
-    axes: the axis whose size depends on computed values, for each output that has such an axis. The
-        keys are the outputs' positions.
+    axes: for each such output, by its position, the axis whose size depends on computed values.
     """
 
     def __init__(self, artifact: Artifact, *, is_remote: bool = False) -> None:
@@ -83,7 +82,7 @@ class CountedOutputs:
         return tuple(shape)
 
     def refuse(self, port: Port, position: int, what: str) -> None:
-        """Refuse a use that needs an output's size before the run, if the run computes this size.
+        """Refuse a use that needs the size of an output before the run computes it.
 
         Raises
         ------

@@ -65,11 +65,11 @@ class Instance:
         self._placed: dict[int, np.ndarray] = {}
         # The numbers of the values whose memory belongs to the caller.
         self._lent: set[int] = set()
-        # The outputs that are computed in memory of their own and copied after each run, because
-        # they share memory with another input or output; with the memory that they are copied to.
+        # The outputs that share memory with another input or output, and the memory that each is
+        # copied to. They are computed in other memory, and copied after each run.
         self._copied: dict[int, np.ndarray] = {}
-        # The inputs that the model returns. If an output is copied over such an input, the input's
-        # values in the run are kept here.
+        # The inputs that the model returns. An output may be copied over such an input. So the
+        # values that the input had in the run are kept here.
         roots = {plan.root_of(v) for v in plan.outputs}
         self._returned = [v for v in plan.inputs if v in roots]
         self._kept: dict[int, np.ndarray] = {}
@@ -88,7 +88,7 @@ class Instance:
         self._executors = [self.executor]
 
     def executor_of(self, begin: int, end: int) -> Any:
-        """Return an executor for the operators `begin` to `end - 1` only, on the same tensors.
+        """Return an executor for the operators `begin` to `end - 1`, on the same tensors.
 
         The new executor does not wait for operators before `begin`. The caller must make sure that
         they have ended, as `Segments` does.
@@ -168,9 +168,9 @@ class Instance:
     def rebind(self, value: int, array: np.ndarray) -> None:
         """From the next run on, use the memory of `array` for `value` and all aliases of `value`.
 
-        If an output shares memory with another input or output, a run computes it in other memory
-        and copies it at the end, because an operator may write the output before another operator
-        reads the input.
+        An output may share its memory with another input or output. An operator could then write
+        the output before another operator has read the input. So a run computes such an output in
+        other memory, and copies it at the end.
 
         Raises
         ------
@@ -208,9 +208,8 @@ class Instance:
 
     def _place(self, value: int, array: np.ndarray) -> None:
         """Use the memory of `array` for `value` and all aliases of `value`; see `rebind`."""
-        # An array over another library's memory is often marked read-only, and NumPy does not
-        # export a read-only array by DLPack. So make a new array at the same address, which is
-        # writable.
+        # NumPy does not export a read-only array by DLPack, and an array over another library's
+        # memory is often read-only. So make a new, writable array at the same address.
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
         self._placed[value] = array
         whole = np.frombuffer(memoryview(memory), np.uint8)

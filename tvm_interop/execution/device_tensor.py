@@ -50,8 +50,8 @@ class DeviceTensor:
 
         Parameters
         ----------
-        stream: the handle of the consumer's stream. None and 1 mean CUDA's default stream, 2 the
-            default stream of the calling thread, and -1 that no stream waits.
+        stream: the handle of the consumer's stream. None and 1 mean CUDA's default stream, and 2
+            means the default stream of the calling thread. With -1 no stream waits.
         options: `max_version`, `dl_device` and `copy` of DLPack.
 
         Raises

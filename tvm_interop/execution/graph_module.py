@@ -204,7 +204,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         Raises
         ------
         InputError
-            The same cases as for `set_input`. Also if there are more or fewer arrays than inputs.
+            The same cases as for `set_input`. Also if the number of arrays is wrong.
         ExecutionError
             An operator failed (the message names it), another thread is running this module, or the
             process was forked after the module was made.
@@ -402,8 +402,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         Raises
         ------
         InputError
-            There is no such output, or the output has no memory of its own. Or `value` has the
-            wrong shape or dtype, is read-only, is not contiguous, or is not aligned.
+            There is no output `key`, or it has no memory of its own. Or `value` has the wrong shape
+            or dtype, is read-only, is not contiguous, or is not aligned.
         DeviceError
             The module runs on a GPU, or on a server.
         """
@@ -451,7 +451,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         ----------
         device: the module's own device, or None. The parameter exists for code that was written for
             TVM's graph executor.
-        func_name: `run`, the only function. It exists for the same reason as `device`.
+        func_name: `run`, the only function. This parameter exists for the same reason as `device`.
         repeat: the number of measurements.
         number: the number of runs in each measurement, which gives the mean time of these runs.
         min_repeat_ms: the shortest time of a measurement, in milliseconds. `number` is raised until

@@ -1,4 +1,4 @@
-"""Checks tensors of the caller, which lie in the host's memory or on the module's own device."""
+"""Checks tensors of the caller. They lie in the host's memory, or on the module's own device."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
     Raises
     ------
     InputError
-        `value` cannot be read as an array, is on a device that is neither the host nor of the
-        instance's kind, is not contiguous, or does not have the shape and dtype of `expected`.
+        `value` cannot be read as an array, is not contiguous, or does not have the shape and dtype
+        of `expected`. Or it is on a device of another kind than the instance's device, and not on
+        the host.
     """
     if not is_beside(value, instance):
         return as_array(value, expected, "input")

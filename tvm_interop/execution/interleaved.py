@@ -15,8 +15,8 @@ def measure_interleaved(
 ) -> dict[str, np.ndarray]:
     """Time modules against each other.
 
-    Each of `repeats` rounds runs every module once, in a new random order. So if the speed of the
-    machine changes, this affects all modules alike.
+    Each of `repeats` rounds runs every module once, in a new random order. So a change of the
+    machine's speed affects all modules alike.
 
     Returns
     -------

@@ -109,7 +109,7 @@ def cpu_kernels(
     """Return the kernels for this CPU.
 
     Each library kernel uses one thread. Large operators still use several threads, because the
-    compiler has divided them into smaller operators (parts), which run at once.
+    compiler has divided them into parts that run at once.
 
     Parameters
     ----------

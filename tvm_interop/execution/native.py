@@ -131,8 +131,7 @@ class NativeInstance:
     def size_of(self, position: int) -> int:
         """Return the size that the latest run computed for the output at `position`.
 
-        The output must be one whose size depends on computed values, such as a list of nonzero
-        elements.
+        The size of this output must depend on computed values, as for a list of nonzero elements.
         """
         return int(self._native.sizes[position])
 

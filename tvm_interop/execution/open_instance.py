@@ -155,8 +155,7 @@ def open_instance(
     Parameters
     ----------
     kernels: a function that returns the loaded kernels, which instances may share;
-        `artifact.load_kernels` by default. It is called only after a check that the plan's device
-        exists.
+        `artifact.load_kernels` by default. It is called only if the plan's device exists.
 
     Raises
     ------

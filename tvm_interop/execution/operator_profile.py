@@ -1,4 +1,7 @@
-"""Profiles of runs: when each operator ran, and how long it was ready but had no core."""
+"""Profiles of runs.
+
+A profile says when each operator ran, and how long it was ready but had no core.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ class OpProfile(NamedTuple):
     name, kernel: names of the operator and of its kernel.
     stream: index of the operator's stream.
     start_us, end_us: when the operator started and when it ended.
-    thread: on a CPU, the thread that ran the operator: 0 for the thread that called `run`, else the
-        number of a helper thread.
-    lost_us: on a CPU, for how long the operator had no core although it could run. Either no thread
-        had started the operator yet, or the system had taken the core from its thread.
+    thread: on a CPU, the thread that ran the operator: 0 for the thread that called `run`,
+        otherwise the number of a helper thread.
+    lost_us: on a CPU, the time in which the operator could run but had no core. During this time no
+        thread had started the operator yet, or the system had taken the core from its thread.
     off_core_us: how much of `lost_us` lies between `start_us` and `end_us`.
     """
 

@@ -40,8 +40,8 @@ class RowRange:
         ----------
         ranges: the number of rows of each set of input shapes, by the dimension's name.
         inputs, outputs: the inputs and outputs for each set of input shapes.
-        masks: for each input that is a mask, by name, at which positions it must be 1 before a run
-            may be padded: at the `first`, at `any`, at `all`, or `nowhere` (see
+        masks: for each input that is a mask, by name, the positions at which it must be 1, so that
+            a run may be padded: `first`, `any`, `all`, or `nowhere` (see
             `artifact.manifest.RowMask`). Masks are padded with 0.
         """
         positions = {port.name: i for i, port in enumerate(inputs[0])}
@@ -230,8 +230,8 @@ class RowRange:
             return
         are_in_range = bool(((array >= 0) & (array <= 1)).all())
         ones = array == 1
-        # If two dimensions have ranges, each row of the first dimension is a sequence. A mask that
-        # must be 1 at any position must then contain a 1 for each sequence.
+        # If two dimensions have ranges, each row of the first dimension is a sequence. A mask whose
+        # 1 may be at any position must then contain a 1 for each sequence.
         kept = axes[0] if len(axes) == 2 else None
         over = tuple(a for a in range(array.ndim) if a != kept)
         if one_at == "any":

@@ -141,7 +141,7 @@ class RemoteInstance:
 
 
 def _words(array: np.ndarray) -> np.ndarray:
-    """Return `array`; if it is bfloat16, as uint16, which TVM's kernels expect instead."""
+    """Return `array`. A bfloat16 array is returned as uint16, as TVM's kernels expect it."""
     return array.view(np.uint16) if array.dtype == "bfloat16" else array
 
 

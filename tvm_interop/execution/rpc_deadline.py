@@ -1,4 +1,7 @@
-"""Limits the time of calls to TVM's RPC, which itself waits forever for a server that hangs."""
+"""Limits the time of calls to TVM's RPC.
+
+Without a limit, TVM waits forever for a server that hangs.
+"""
 
 from __future__ import annotations
 

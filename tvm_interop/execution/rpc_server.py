@@ -59,7 +59,7 @@ def free_sessions(address: ServerAddress, limit: int | None = None) -> list[Any]
 
     Raises
     ------
-    DeviceError: the tracker cannot be reached, or has no free server of that key.
+    DeviceError: the tracker cannot be reached, or has no free server with the key.
     """
     sessions: list[Any] = []
     # Before each request, ask the tracker how many servers are free. If another client has taken

@@ -113,9 +113,8 @@ def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...
     """
     ends = [*block_cuts(plan), len(plan.operators)]
     until_us = [0.0, *(sum(op_us[:end]) for end in ends)]
-    # best[i] describes the best division of the first i blocks into n segments; each iteration of
-    # the loop below raises n by one. best[i] holds the latency of the longest segment, in
-    # microseconds, and the cuts.
+    # best[i] is the best division of the first i blocks into n segments: the latency of its longest
+    # segment, in microseconds, and its cuts. n grows by one in each iteration of the loop below.
     best: list[tuple[float, tuple[int, ...]]] = [(us, ()) for us in until_us]
     for _ in range(min(count, len(ends)) - 1):
         best = [

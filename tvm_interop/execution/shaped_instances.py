@@ -172,7 +172,7 @@ class ShapedInstances:
             raise
 
     def _check_mask(self, position: int, array: Any) -> None:
-        """Raise InputError if input `position` is a mask whose values forbid to pad the run."""
+        """Raise InputError if input `position` is a mask whose values do not allow padding."""
         if self._range is not None:
             self._range.check_mask(array, position, self._instance.inputs[position])
 
@@ -261,8 +261,8 @@ class ShapedInstances:
     def open_shapes(self) -> tuple[list[tuple[int | str, ...]], list[tuple[int | str, ...]]]:
         """Return the shapes of the inputs and the outputs.
 
-        A dimension that was compiled for a range, or whose size depends on values that the model
-        computes, is given by its name.
+        The result has a name instead of a size for two kinds of dimensions: a dimension with a
+        range, and a dimension whose size depends on values that the model computes.
         """
         ports = self._current_inputs(), self._current_outputs()
         known = self._range
@@ -341,7 +341,7 @@ class ShapedInstances:
         self._set_weights(arrays)
 
     def _set_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set weights by name, in the instances of this module and in those that it makes later."""
+        """Set weights by name, in all present and later instances of this module."""
         for shape in list(self._instances):
             self._replace_weights(shape, arrays)
         # Instances for other input shapes get these weights when they are made.

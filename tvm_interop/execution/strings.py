@@ -58,8 +58,8 @@ class Strings:
     def encoded(self, position: int, value: Any) -> Any:
         """Return the positions of the strings that are given for an input, as int64.
 
-        A string that is not in the list becomes -1. Anything else than strings for an input of
-        strings, such as positions, is returned unchanged.
+        A string that is not in the list becomes -1. Values other than strings, such as positions,
+        are returned unchanged.
         """
         places = self._places.get(position) if self.inputs else None
         if places is None or (

@@ -10,8 +10,9 @@ def num_threads() -> int:
     """Return the largest number of threads that run models in this process.
 
     Threads that call `run` are included. The default is the value of the environment variable
-    `TVM_INTEROP_NUM_THREADS`, or else the number of cores that the process may use. That number
-    depends on the process's CPU affinity and on the CPU quota of its container.
+    `TVM_INTEROP_NUM_THREADS`. If the variable is not set, the default is the number of cores that
+    the process may use. That number depends on the process's CPU affinity and on the CPU quota of
+    its container.
     """
     return _runtime.num_threads()
 

@@ -16,10 +16,10 @@ def set_workspace_limit(nbytes: int) -> None:
     """Limit the workspaces of library kernels for GPUs that this process prepares from now on.
 
     Each stream of a module on a GPU has one workspace, which its kernels of cuDNN and cuBLASLt
-    share. Its size is the largest that any of these kernels needs. So a module uses at most
-    `nbytes` bytes of workspace for each of its streams, and frees this memory when the module is
-    closed. Algorithms that need more are left out, and slower algorithms run instead. A model whose
-    operator has no algorithm within the limit is refused when it is loaded.
+    share. The workspace is as large as the largest workspace that one of these kernels needs, and
+    at most `nbytes` bytes. It is freed when the module is closed. Algorithms that need more are
+    left out, and slower algorithms run instead. If an operator has no algorithm within the limit,
+    the model is refused when it is loaded.
 
     The limit is 64 MiB by default. Under another limit, a library may choose an algorithm whose
     results differ in the last bits.

@@ -1,5 +1,7 @@
-"""Provides `explain`, which tells whether a model gets faster if operators run concurrently, and if
-not, why."""
+"""Provides `explain`, which says whether a model gets faster if operators run concurrently.
+
+If it does not, `explain` gives the reason.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes bounds on how much faster than sequential execution any schedule could be."""
+"""Computes bounds: how much faster than sequential execution a schedule could be at most."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Ceiling:
     with_contention: the larger of the critical path and the total work divided by the number of
         cores. The work of an operator is the smaller of two values: its latency on one core, and
         its latency over all cores times the number of cores.
-    as_measured: not a bound, but the latency, computed from measurements, if every profitable set
-        runs concurrently and all other operators run one after the other.
+    as_measured: this is not a bound. It is the latency if every profitable set runs concurrently
+        and all other operators run one after the other, computed from measurements.
     """
 
     sequential_us: float

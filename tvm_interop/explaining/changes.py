@@ -78,8 +78,8 @@ class Trial:
     ratio: the latency of the changed model divided by the latency of the present model, both from
         the same round. Below 1, the changed model is faster.
     interval: the 90% confidence interval of `ratio`; None if there were too few rounds.
-    noise_ratio: the same ratio between two instances of the present model, or its inverse,
-        whichever is above 1.
+    noise_ratio: the same ratio for two instances of the present model; its inverse if the ratio is
+        below 1.
     rounds: the number of rounds. Each instance runs once in a round.
     """
 

@@ -40,8 +40,8 @@ class Cost:
     ratio: the latency of the second artifact divided by the latency of the first, both from the
         same round. Below 1, the second artifact is faster.
     interval: the 90% confidence interval of `ratio`; None if there were too few rounds.
-    noise_ratio: the same ratio between two instances of the first artifact, or its inverse,
-        whichever is above 1.
+    noise_ratio: the same ratio for two instances of the first artifact; its inverse if the ratio is
+        below 1.
     rounds: the number of rounds. Each instance runs once in a round.
     """
 
@@ -102,10 +102,11 @@ def compare(
 ) -> Comparison:
     """Find and measure the differences between the operators, kernels and stages of two artifacts.
 
-    To measure a difference, only the operators that differ run: in each round once as in the second
-    plan, and twice as in the first plan, which shows the noise. At the end, the complete artifacts
-    are measured in the same way. A difference may take more or less time within the network than
-    alone, because the other operators change the content of the caches.
+    To measure a difference, only the operators that differ run. In each round they run once as in
+    the second plan, and twice as in the first plan. The two runs of the first plan show the noise.
+    At the end, the complete artifacts are measured in the same way. A difference may take more or
+    less time within the network than alone, because the other operators change the content of the
+    caches.
 
     Parameters
     ----------
@@ -156,8 +157,8 @@ def compare(
 def part_of_plan(plan: Plan, wholes: Sequence[str]) -> Plan:
     """Return a plan with only some operators of `plan`, on the same streams and in the same order.
 
-    Two kept operators may be ordered in `plan` only by operators between them that are left out. In
-    the new plan, the later of the two then waits for the earlier one.
+    In `plan`, two kept operators may be ordered only by operators between them, which are now left
+    out. In the new plan, the later of the two then waits for the earlier one.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ from .subject import is_artifact
 
 @dataclass(frozen=True)
 class OperatorExplanation:
-    """Which provider's kernel runs an operator, and what other providers offer.
+    """The provider whose kernel runs an operator, and the offers of all providers.
 
     Attributes
     ----------
@@ -35,8 +35,8 @@ class OperatorExplanation:
         operator is of no kind that kernel libraries know.
     provider: the provider whose kernel runs the operator.
     parts: the number of parts that the operator is divided into; 1 if it is not divided.
-    offers: each provider's offer: the time of its kernel, or why it has none. For a model, times
-        are for plain layouts and one thread.
+    offers: each provider's offer: the time of its kernel, or the reason why it has none. For a
+        model, times are for plain layouts and one thread.
     gpu: the resources of a GPU's multiprocessor that the operator needs. None for a CPU, for a
         model whose kernels are not timed, and for artifacts of older versions.
     """
@@ -65,8 +65,7 @@ def explain_operator(
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     options: CompileOptions | None = None,
 ) -> OperatorExplanation:
-    """Say which provider's kernel runs an operator, and what every provider offers for the
-    operator.
+    """Say which provider's kernel runs an operator, and give the offer of every provider for it.
 
     The offer of a provider is the time of its kernel, or the reason why it has no kernel.
 

@@ -114,8 +114,7 @@ def subject_of(
 class _NotLoaded:
     """Takes the place of a kernel library that is not loaded.
 
-    An object of this class is used if only latencies are looked up and no kernel runs, because the
-    library need not be loaded for that.
+    The library need not be loaded if latencies are only looked up, and no kernel runs.
     """
 
     def get_function(self, name: str, query_imports: bool) -> _NotLoaded:
@@ -167,9 +166,9 @@ def _wholes(
     def measure_again(stages: Sequence[Groups]) -> None:
         latency.measure_again(stages)
         # The latencies of operators decide on which stream each operator runs, and so which stages
-        # are looked up in the database. A later explanation without measurements has only the
-        # latencies of the database, and must look up the same stages. So take the latencies of
-        # operators from the database here too.
+        # are looked up in the database. A later explanation without measurements must look up the
+        # same stages, and has only the latencies of the database. So the latencies of operators
+        # come from the database here too.
         latency.answer_from_store(stages)
 
     return Wholes(

@@ -69,8 +69,8 @@ def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _prelu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's operator for `PRelu` needs an axis, and a scalar has none. So a scalar is computed by
-    # element-wise operators here.
+    # TVM's operator for `PRelu` needs an axis. A scalar has none, so element-wise operators compute
+    # its `PRelu`.
     x, slope = inputs
     if int(x.ty.ndim) or int(slope.ty.ndim):
         return None
@@ -88,8 +88,9 @@ def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _shrink(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter of `Shrink` rounds `lambd` and `bias` to the type of the input, so 0.5 becomes
-    # 0 for integers, and it negates `lambd`, which unsigned integers cannot hold.
+    # TVM's converter of `Shrink` has two faults. It rounds `lambd` and `bias` to the type of the
+    # input, so 0.5 becomes 0 for integers. And it negates `lambd`, although unsigned integers have
+    # no negative numbers.
     x = inputs[0]
     dtype = str(x.ty.dtype)
     if "float" in dtype:

@@ -64,12 +64,12 @@ def import_multi_head_attention(
 ) -> Any:
     """Compute attention from queries, keys and values that are inputs of the node.
 
-    The inputs are: the query (batch, length, channels); the key and the value, both with the axes
-    of the query or both (batch, heads, length, size); one bias for query, key and value; the mask;
-    the bias of the scores; the keys and the values of earlier runs (batch, heads, length, size).
-    The bias is not added to a key or value with four axes. Queries, keys and values may also be
-    packed (see `_unpacked`). The results are the output, and the keys and values of all runs up to
-    this one.
+    The inputs are: the query (batch, length, channels); the key and the value, which both have the
+    axes of the query, or both have the axes (batch, heads, length, size); one bias for query, key
+    and value; the mask; the bias of the scores; the keys and the values of earlier runs (batch,
+    heads, length, size). The bias is not added to a key or value with four axes. Queries, keys and
+    values may also be packed (see `_unpacked`). The results are the output, and the keys and values
+    of all runs up to this one.
     """
     query, key, value, bias, mask, on_scores, *past = padded(inputs, 10)
     refuse_if(past[2] is not None or past[3] is not None, "past keys and values in a shared buffer")
@@ -271,7 +271,7 @@ def _attended(
     ----------
     tensors: queries, keys and values, of shape (batch, heads, length, size).
     masks: the mask (see `_mask_by_keys`), and the bias of the scores; each may be None.
-    before: the number of past keys. With a causal mask, all queries attend to these keys.
+    before: the number of past keys. All queries attend to past keys, even with a causal mask.
     """
     (query, key, value), (mask, on_scores) = tensors, masks
     batch, _, queries, size = shape_of(query)
@@ -287,7 +287,7 @@ def _attended(
     if on_scores is not None:
         scores = bb.emit(relax.op.add(scores, on_scores))
     if attrs.get("unidirectional", 0):
-        # Even with a causal mask, onnxruntime lets the last query attend to all keys, also to keys
+        # In onnxruntime, the last query attends to all keys even with a causal mask, also to keys
         # at later positions. That is not supported here.
         refuse_if(keys > before + queries, "a causal mask and keys after the last query")
         seen = np.tri(queries, keys, before, dtype=bool)

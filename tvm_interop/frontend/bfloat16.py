@@ -33,7 +33,7 @@ def rounded(bb: relax.BlockBuilder, x: Any) -> Any:
 
 
 def is_rounded(bb: relax.BlockBuilder, x: Any) -> bool:
-    """Whether `x` is a result of `rounded` that is computed as the model runs."""
+    """Whether `x` is a result of `rounded`, and is computed when the model runs."""
     value = bb.lookup_binding(x) if isinstance(x, relax.Var) else None
     return (
         isinstance(value, relax.Call)

@@ -96,7 +96,7 @@ def _names_it(attribute: onnx.AttributeProto) -> bool:
 
 
 def _types_in(graph: onnx.GraphProto) -> Iterator[TypeProto.Tensor]:
-    """Yield the types of the tensors that a graph declares, also of those within sequences."""
+    """Yield the types of the tensors that a graph declares, including tensors within sequences."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield from _tensor_types(value.type)
     for node in graph.node:

@@ -77,10 +77,10 @@ def import_quantize(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mappin
 def _spread(
     bb: relax.BlockBuilder, attrs: Mapping[str, Any], shape: tuple[int, ...]
 ) -> Callable[[Any], Any]:
-    """Return a function that makes numbers for the blocks of `x` fit its elements.
+    """Return a function that makes scales or zero points of `x` broadcast to its elements.
 
-    The numbers are one number for each block, which is repeated for all elements of its block.
-    Without blocks, they are one number for all elements, or one for each index of an axis.
+    If `x` has blocks, there is one number for each block, which is repeated for all elements of the
+    block. Without blocks, there is one number for all elements, or one for each index of an axis.
     """
     block, axis = int(attrs.get("block_size", 0)), int(attrs.get("axis", 1))
 

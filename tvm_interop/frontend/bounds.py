@@ -52,7 +52,10 @@ address elements of the first argument.
 
 
 def within_bounds(value: Any) -> Any:
-    """Return `value`; if it is a `take` that does not check indices, return one that clips them."""
+    """Return `value`.
+
+    If it is a `take` that does not check its indices, return a `take` that clips them.
+    """
     is_call = isinstance(value, relax.Call)
     if is_call and value.op == _TAKE and value.attrs.mode == "fast":
         axis = value.attrs.axis

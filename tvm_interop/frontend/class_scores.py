@@ -120,7 +120,7 @@ class Scores:
 
         Parameters
         ----------
-        total: the scores of both classes, or only those of the second class.
+        total: the scores of both classes, or only the scores of the second class.
         """
         limit = number_like(total, self.limit)
         if int(total.ty.shape[1]) == 2:

@@ -37,8 +37,8 @@ def with_tables(model: onnx.ModelProto, origin: str) -> tuple[onnx.ModelProto, S
 
     Returns
     -------
-    The changed model, or `model` itself if nothing has to change. And the strings of the inputs and
-    outputs that were strings.
+    The changed model and the strings that were replaced by numbers, for each input and output. If
+    nothing has to change, the model is `model` itself.
 
     Raises
     ------

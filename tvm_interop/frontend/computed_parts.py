@@ -196,7 +196,7 @@ def reduced_inside(
 
 
 def from_the_first(bb: relax.BlockBuilder, place: Any, size: int) -> Any:
-    """Return `place` with negative positions, which count from the end, made positive."""
+    """Return `place` counted from the start. Negative positions count from the end."""
     wide = place if str(place.ty.dtype) == "int64" else bb.emit(relax.op.astype(place, "int64"))
     is_negative = bb.emit(relax.op.less(wide, relax.const(0, "int64")))
     from_end = bb.emit(relax.op.add(wide, relax.const(size, "int64")))

@@ -121,7 +121,7 @@ def _only_branch(
 ) -> list[Any]:
     """Return the results of an `If` of which only one branch could be imported.
 
-    TVM cannot compile one of the branches for inputs of these shapes. If the condition chooses this
+    TVM cannot compile the other branch for inputs of these shapes. If the condition chooses this
     branch at run time, the results are NaN, so that nobody mistakes them for an answer. If a branch
     has an operator that this package does not support, the model is refused.
     """
@@ -219,11 +219,11 @@ def _turn_of(graph: onnx.GraphProto, turn: int) -> list[relax.Expr]:
 def _if_it_goes_on(
     bb: relax.BlockBuilder, going: Any, going_on: Any, states: Sequence[Any], results: Sequence[Any]
 ) -> list[Any]:
-    """Return the condition and the states after an iteration, even if the loop has ended before it.
+    """Return the condition and the states after an iteration.
 
-    An unrolled iteration is always computed, because the condition `going` is known only at run
-    time. If `going` is false, the loop has ended before this iteration. The condition then stays
-    false, and the states do not change.
+    An unrolled iteration is always computed, even if the loop has ended before it, because the
+    condition `going` is known only at run time. If `going` is false, the loop has ended before this
+    iteration. The condition then stays false, and the states do not change.
     """
     if len(results) > len(states):
         raise UnsupportedModelError(

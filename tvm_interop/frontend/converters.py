@@ -216,8 +216,8 @@ def _bit_shift(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     dtype = str(x.ty.dtype)
     bits = np.iinfo(dtype).bits
     left = attrs["direction"] == b"LEFT"
-    # In machine code, a shift by a negative number is undefined, and so is a shift by as many bits
-    # as the integer has, or more.
+    # In machine code, a shift is undefined if it is negative, or not smaller than the integer's
+    # number of bits.
     within = relax.op.less(by, number_like(by, bits))
     if dtype.startswith("int"):
         within = relax.op.logical_and(within, relax.op.greater_equal(by, number_like(by, 0)))

@@ -57,7 +57,7 @@ def _compress(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> An
     if data is not None and data.axis != axis:
         raise node.refused()
     if chosen is not None or data is not None:
-        # Entries of the condition beyond its own count, or beyond the count of the data, have no
+        # If the condition or the data is counted, entries of the condition beyond the count have no
         # effect.
         for each in (chosen, data):
             if each is not None and length > each.most:

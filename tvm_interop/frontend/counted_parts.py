@@ -49,8 +49,7 @@ class CountedParts(MarkedElements):
         self.counted.check(values)
 
     def made(self, bb: relax.BlockBuilder, op_type: str, inputs: Any, error: Exception) -> Any:
-        """Return a variable for the result of a node whose result has no fixed shape; None if the
-        node is not supported.
+        """Return a variable for a result without a fixed shape; None if the node is not supported.
 
         Parameters
         ----------

@@ -1,8 +1,8 @@
 """The operators that can read a tensor whose size is computed when the model runs.
 
-A tensor whose size is computed when the model runs is called counted, and its size is its count
-(see `counted`). Each rule says which count the result of an operator has. A rule must be right for
-every count from 0 to the largest size, and for any numbers in the elements beyond the count.
+Such a tensor is called counted, and its size is its count (see `counted`). Each rule says which
+count the result of an operator has. A rule must be right for every count from 0 to the largest
+size, and for any numbers in the elements beyond the count.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def _best(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node, number: r
     else:
         ends = np.iinfo(dtype)
         last = int(ends.min if is_largest else ends.max)
-    # Elements beyond the count are replaced by the number that `TopK` sorts last. Of equal
-    # elements, the one with the lower index comes first, so elements beyond the count come last.
+    # Elements beyond the count are replaced by the number that `TopK` sorts last. Among equal
+    # elements, `TopK` sorts by index, so elements beyond the count come last.
     filled = bb.emit(relax.op.where(x.inside_whole(bb), x.whole, relax.const(last, dtype)))
     most = relax.const(np.array([tensors.most(number)]), "int64")
     both = import_top_k(bb, [filled, most], node.attrs)

@@ -1,7 +1,7 @@
 """Writes the rows of counted tensors to other tensors.
 
-The tensor that is written to gets a further row for the time of the operator. All rows beyond the
-count are written to this row, which is then cut off.
+During the operator, the tensor that is written to has one more row. All rows beyond the count are
+written to this row, which is then cut off.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def _indices(node: Node) -> tuple[Counted, tuple[int, ...]]:
 def _with_a_further_place(
     bb: relax.BlockBuilder, places: Any, indices: Counted, most: int, size: Any
 ) -> relax.Var:
-    """Return `places` with negative ones made positive, and those beyond the count set to `most`.
+    """Return `places` counted from the start, with `most` for each place beyond the count.
+
+    Negative places count from the end.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Tracks which of a model's numbers are sizes of counted tensors, or are computed from such sizes.
 
 In models that PyTorch exports, `Shape` reads the size of a tensor. This size, perhaps limited by a
-constant, becomes an input of `Expand`, `Reshape` or `TopK`. To convert these operators, one has to
-know which count the size is.
+constant, becomes an input of `Expand`, `Reshape` or `TopK`. To convert these operators, the
+importer must know which count the size is.
 """
 
 from __future__ import annotations

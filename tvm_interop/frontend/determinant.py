@@ -49,8 +49,8 @@ def determinant_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
     data = tirx.decl_buffer((number, size, size), dtype, "data")
     result = tirx.decl_buffer((number,), dtype, "result")
     work = tirx.decl_buffer((size, size), dtype, "work")
-    # Three scratch variables: the row with the largest element of a column, an element that changes
-    # places with another, and the factor by which a row is multiplied.
+    # Three scratch variables: the row with the largest element of a column, an element that is
+    # being swapped, and the factor by which a row is multiplied.
     pivot = tirx.decl_buffer((1,), "int64", "pivot")
     held = tirx.decl_buffer((1,), dtype, "held")
     factor = tirx.decl_buffer((1,), dtype, "factor")

@@ -53,9 +53,9 @@ def without_empty(value: Any) -> Any:
 def of_empty(op_type: str, inputs: list[Any], attrs: Mapping[str, Any], opset: int) -> Any:
     """Return the result of a node with an empty input or output, or None if a kernel is needed.
 
-    No kernel is needed if all results are empty. No kernel is needed either if the result equals an
-    input. That is the case if a tensor is concatenated with empty tensors only, or if there are no
-    elements to scatter into a tensor.
+    No kernel is needed in two cases. In the first case all results are empty. In the second case
+    the result equals an input: a tensor is concatenated with empty tensors only, or no elements are
+    scattered into a tensor.
     """
     if op_type in ("ScatterElements", "ScatterND", "Scatter") and is_empty(inputs[1]):
         return inputs[0]

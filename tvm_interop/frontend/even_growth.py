@@ -3,7 +3,8 @@
 One or two dimensions of the inputs have a range of sizes. A number that the model computes grows
 evenly if it grows by the same amount whenever such a size grows by 1. With two dimensions, a number
 may also grow with the product of both sizes. A model may treat a size of 1 differently from larger
-sizes. So two combinations of sizes are compared only if the same dimensions have size 1 in both.
+sizes. So two combinations of sizes are compared only if they have the size 1 in the same
+dimensions.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Growth:
     def at(self, sizes: Sizes) -> np.ndarray | None:
         """The numbers expected for these sizes, if they grow like the given numbers.
 
-        The result is None if no numbers were given for sizes where the same dimensions as in
-        `sizes` have size 1.
+        None if no given numbers can be compared: the given sizes never have the size 1 in the same
+        dimensions as `sizes`.
         """
         fit = self._fits.get(ones_of(sizes))
         return None if fit is None else fit.at(sizes)
@@ -141,7 +142,7 @@ class _Fit:
         self._shape = arrays[0].shape
         with np.errstate(invalid="ignore"):
             self._values = np.array([array.reshape(-1) for array in arrays], np.float64)
-        # A number that is equal for all sizes is not fitted, because a large number or infinity
+        # Numbers that are equal for all sizes are not fitted. If they are large or infinite, they
         # would spoil the fit of the other numbers.
         self._are_equal = _is_close(self._values, self._values[:1], 0.0).all(0)
         self._are_bools = arrays[0].dtype == np.bool_

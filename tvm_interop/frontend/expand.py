@@ -178,11 +178,11 @@ def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) ->
 def _with_difficult_nodes_settled(
     model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]
 ) -> onnx.ModelProto:
-    """Inline the nodes whose type is in `wanted` and on which ONNX's inliner fails.
+    """Inline the nodes in `wanted` on which ONNX's inliner fails.
 
-    The inliner fails if it needs a type that it cannot find: the type of an optional input that is
-    left out, or of a value of a subgraph. So the definition is first added to the model as a
-    function. The inliner does not need types for such functions.
+    It fails if it cannot find a type: the type of an optional input that is left out, or of a value
+    of a subgraph. So the definition is first added to the model as a function. The inliner does not
+    need types for such functions.
     """
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
     difficult = any(

@@ -1,4 +1,4 @@
-"""Folds nodes, during import, whose results depend only on constants and shapes.
+"""Folds nodes during import: computes results that depend only on constants and shapes.
 
 Input shapes are static, so the results of `Shape` and `Size` are constants. Exported models compute
 other values from these: sizes to reshape or resize to, axes, slices, ranges of positions. TVM's

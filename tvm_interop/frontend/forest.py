@@ -41,14 +41,14 @@ class Forest(NamedTuple):
     roots: the root of each tree.
     features: the index of the input feature that each branch compares.
     thresholds: the number that each branch compares its feature with.
-    yes, no: the next node if the comparison of a branch is true, and if it is false. For a leaf,
-        both are the leaf itself.
+    yes, no: the next node if the comparison of a branch is true (`yes`) or false (`no`). For a
+        leaf, both are the leaf itself.
     modes: for each branch, the index of its comparison in `kinds`.
     missing: whether a branch treats NaN as if the comparison were true.
     weights: the number that a leaf contributes to each output, shape (nodes, outputs).
     given: whether a leaf contributes a number to each output, shape (nodes, outputs).
-    is_complete: whether each output gets a number for every row of the input. That is so if, for
-        each output, one of the trees has a number in all of its leaves.
+    is_complete: whether each output gets a number for every row of the input. It does if, for each
+        output, all leaves of some tree have a number.
     kinds: the comparisons that the trees use.
     """
 
@@ -224,8 +224,8 @@ class _Branches(NamedTuple):
         for node, values in zip(members, sets, strict=False):
             self.modes[node] = "BRANCH_EQ"
             otherwise = self.no[node]
-            # For an empty set, compare with NaN: no number equals NaN, so the comparison is never
-            # true.
+            # For an empty set, compare with NaN. The comparison is never true, because no number
+            # equals NaN.
             self.thresholds[node] = values[0] if len(values) else np.nan
             here = node
             for value in values[1:]:

@@ -82,8 +82,8 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
         table = np.stack([factors.real, -factors.imag], axis=1)[:, :parts, :, None]
         return _product(bb, x, table)
     scaled = bb.emit(relax.op.multiply(x, _constant(weights[:, None] * length, x)))
-    # With these weights, the real part of the sum over the first half of a spectrum equals the sum
-    # over the whole spectrum.
+    # The spectrum of real numbers is symmetric. So with these weights, the real part of the sum
+    # over the first half of a spectrum equals the sum over the whole spectrum.
     whole = transformed(bb, scaled, length, inverse=True, kept=length)
     return bb.emit(relax.op.strided_slice(whole, [2], [0], [1]))
 

@@ -1,10 +1,9 @@
-"""Converts a `GatherND` with constant indices that form a grid, or that number the rows of a batch.
+"""Converts a `GatherND` whose indices are a constant grid, or contain the numbers of batch rows.
 
 PyTorch exports `mask[rows, columns]` as such a `GatherND`, with the indices of all rows and of all
 columns. Each component of such an index varies along only one axis of the result. So the result can
-be computed by selecting along one axis of the input after the other. Kernels for this are faster
-than a kernel that looks up positions, and `lowering.masked_positions` can tell which elements they
-read.
+be computed by selections, each along one axis of the input. Kernels for this are faster than a
+kernel that looks up positions, and `lowering.masked_positions` can tell which elements they read.
 
 PyTorch exports `x[torch.arange(len(x)), best]` as a `GatherND` too. Its indices join the numbers of
 the rows with the indices `best`. This is a `GatherND` with one batch dimension. It reads each row
@@ -38,8 +37,8 @@ def by_rows(
 ) -> tuple[Any, dict[str, Any]]:
     """Return the inputs and attributes of an equal node with more batch dimensions.
 
-    A node is returned unchanged if it is not a `GatherND`, or if its indices do not begin with the
-    numbers of the rows.
+    A node is returned unchanged if it is not a `GatherND`, or if its indices do not begin with row
+    numbers.
     """
     if op_type != "GatherND" or int(attrs.get("batch_dims", 0)):
         return inputs, attrs
@@ -79,7 +78,7 @@ def _components(bb: relax.BlockBuilder, indices: Any) -> list[Any]:
 
 
 def import_gather(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Return the result of a `Gather` from the flattened rows of a batch; None for any other."""
+    """Return the result of a `Gather` from the flattened rows of a batch; None for other nodes."""
     shape, made = (static_shape(getattr(x, "ty", None)) for x in inputs[:2])
     call = bb.lookup_binding(inputs[1]) if isinstance(inputs[1], relax.Var) else None
     if not shape or not made or int(attrs.get("axis", 0)) % len(shape):
@@ -103,7 +102,7 @@ def import_gather(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
 
 
 def _most(bb: relax.BlockBuilder, value: Any) -> int:
-    """Return the size of the axis whose best index `value` is; 0 for any other value."""
+    """Return the size of the axis of which `value` is the best index; 0 for any other value."""
     while isinstance(value, relax.Var) and str(value.ty.dtype) in ("int32", "int64"):
         call = bb.lookup_binding(value)
         if isinstance(call, relax.Call) and call.op in _BEST:

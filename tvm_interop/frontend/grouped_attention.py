@@ -180,8 +180,8 @@ def _filled_up(bb: relax.BlockBuilder, on_scores: Any, room: int) -> Any:
 def _seen(bb: relax.BlockBuilder, begins: Any, length: int, room: int, window: int) -> Any:
     """Whether each query attends to each key, as (batch, 1, length, keys).
 
-    A query attends to the last `window` keys up to its own position, or to all keys up to its own
-    position if `window` is negative.
+    A query attends to the last `window` keys up to its own position. If `window` is negative, it
+    attends to all keys up to its own position.
     """
     steps = relax.const(np.arange(length, dtype=np.int32).reshape(1, 1, length, 1), "int32")
     places = relax.const(np.arange(room, dtype=np.int32).reshape(1, 1, 1, room), "int32")

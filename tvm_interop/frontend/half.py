@@ -1,9 +1,9 @@
 """Computes some operators of float16 tensors in float32, because float16 has too few digits.
 
 ONNX allows a higher precision for intermediate results. In float16, operators that subtract nearly
-equal numbers or compute `log(1 + exp(x))` would be off by several percent. The sum of squares in a
-norm would be infinite for a norm above 256, and a sum whose logarithm is taken for one above 65504.
-An `Einsum` would add up its products in float16, where 2048 + 1 is 2048.
+equal numbers or compute `log(1 + exp(x))` would be off by several percent. A number above 65504
+would be infinite: for example the sum of squares in a norm, if the norm is above 256. An `Einsum`
+would add up its products in float16, where 2048 + 1 is 2048.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IN_FLOAT32 = (
 def widened(bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
     """Return the inputs, with the float16 inputs converted to float32.
 
-    Return None if the node has no float16 inputs, or can be computed in float16.
+    Return None if the node has no float16 inputs, or if it can be computed in float16.
     """
     if op_type not in _IN_FLOAT32 or not _is_half(inputs[0]):
         return None

@@ -97,7 +97,7 @@ def _regions_of_images(bb: relax.BlockBuilder, regions: Any, images: int) -> Any
 
 
 def _checked(indices: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Return constant indices with negative ones made positive; refuse an index out of range."""
+    """Return constant indices counted from the start; refuse an index out of range."""
     wrong = (indices < -sizes) | (indices >= sizes)
     if wrong.any():
         limits = np.broadcast_to(sizes, indices.shape)
@@ -110,7 +110,7 @@ def _checked(indices: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDA
 
 
 def bounded(bb: Any, indices: Any, sizes: npt.NDArray[np.int64]) -> Any:
-    """Return `indices` with negative ones made positive, limited to elements that exist.
+    """Return `indices` counted from the start, and limited to elements that exist.
 
     Negative indices count from the end.
 

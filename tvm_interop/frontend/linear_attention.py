@@ -32,8 +32,8 @@ def import_causal_convolution(
 
     The inputs are: x (batch, channels, length); the weights (channels, 1, window); the bias of the
     channels; the positions before those of `x` (batch, channels, before), zeros if left out. With
-    the attribute `channels_last`, the second axis of `x` and of the earlier positions is the axis
-    of positions, and all axes after it are channels. The results are the convolution, in the shape
+    the attribute `channels_last`, the second axis of `x` and of the earlier positions has the
+    positions, and all later axes have the channels. The results are the convolution, in the shape
     of `x`, and the last positions, which the next run needs.
     """
     x, weights, bias, past = padded(inputs, 4)
@@ -82,7 +82,7 @@ def import_causal_convolution(
 def import_linear_attention(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Compute attention whose past is a matrix for each head, in place of keys and values.
+    """Compute attention that keeps one matrix per head for the past, and no keys and values.
 
     The inputs are: queries, keys and values (batch, length, channels); the state after the earlier
     positions (batch, heads, key size, value size), zeros if left out; the logarithm of the factor

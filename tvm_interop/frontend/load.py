@@ -142,10 +142,10 @@ def batch_shapes(
 
 
 def read_once(model: Model) -> Model:
-    """Return a form of the model that can be given to several calls of `load_model`.
+    """Return a form of the model for several calls of `load_model`.
 
-    An ONNX model is read and checked here, and a program of `torch.export` is converted here. Calls
-    of `load_model` with the result do not repeat this work.
+    This function reads and checks an ONNX model, and converts a program of `torch.export`. Calls of
+    `load_model` with the result do not repeat this work.
 
     Raises
     ------
@@ -244,8 +244,8 @@ def _check(model: onnx.ModelProto, origin: str) -> None:
     values = (*model.graph.input, *model.graph.output)
     if any(not value.type.tensor_type.HasField("shape") for value in values):
         # The checker refuses a model with an input or output that has no shape. Such a model can
-        # still be imported: the user gives the shapes of inputs, and the shapes of outputs are not
-        # needed.
+        # still be imported, because the user gives the shapes of inputs, and the shapes of outputs
+        # are not needed.
         return
     try:
         onnx.checker.check_model(_as_the_checker_knows_it(model))

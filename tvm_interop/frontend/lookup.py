@@ -25,7 +25,8 @@ def looked_up(
     Parameters
     ----------
     x: numbers of any shape, of the type of `keys`.
-    keys, values: both of shape (size,). Of equal keys, the first is used. No key is NaN.
+    keys, values: both of shape (size,). If keys are equal, the first of them is used. No key is
+        NaN.
     """
     ordered, first = np.unique(keys, return_index=True)
     shape = known_shape(x)

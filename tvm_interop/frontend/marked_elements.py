@@ -45,7 +45,7 @@ class _Places(StandIn):
     Attributes
     ----------
     given: the mask that is the input of `NonZero`.
-    mask: the mask `given`, without last dimensions along which its values do not vary.
+    mask: the mask `given` without its last dimensions, if its values do not vary along them.
     is_turned: whether each position is a row of the tensor, as `GatherND` needs it. In the result
         of `NonZero`, each position is a column.
     """
@@ -57,9 +57,7 @@ class _Places(StandIn):
 
 @dataclass(frozen=True)
 class _Repeated(StandIn):
-    """A tensor that is repeated a number of times, where the model computes the number when it
-    runs.
-    """
+    """A tensor that is repeated. The model computes the number of repetitions when it runs."""
 
     one: relax.Expr
 
@@ -122,8 +120,8 @@ class MarkedElements(ComputedParts):
         if isinstance(first, _Places):
             return self._of_places(bb, op_type, inputs[0], first, attrs)
         if op_type in ("Expand", "Reshape") and found[0] is first:
-            # The size that the node gives the tensor needs no check here: the `ScatterND` that
-            # writes these elements fails if they do not fit its positions.
+            # The size that the node gives the tensor is not checked here. If the elements do not
+            # fit the positions of the `ScatterND` that writes them, this `ScatterND` fails.
             if isinstance(first, Part) and first.mask is not None:
                 flat = Part(first.why_not, first.whole, -1, first.inside, first.mask)
                 return self._standing(bb, flat, inputs[0])

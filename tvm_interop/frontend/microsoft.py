@@ -70,7 +70,7 @@ def full_name(node: onnx.NodeProto) -> str:
 
 
 def check_outputs(node: onnx.NodeProto) -> None:
-    """Refuse a normalisation whose mean or deviation is an output that is used, as in training."""
+    """Refuse a normalisation if its mean or deviation is used as an output, as in training."""
     if node.op_type.startswith("Skip") and any(node.output[1:3]):
         raise UnsupportedModelError(
             f"node `{node.name}` (`{full_name(node)}`) returns a mean or a deviation, as in "

@@ -113,7 +113,7 @@ def _gather_block_quantized(
 
 
 def _from_the_first(bb: relax.BlockBuilder, indices: Any, size: int) -> Any:
-    """Return `indices` with negative ones, which count from the end, made positive."""
+    """Return `indices` counted from the start. Negative indices count from the end."""
     is_negative = bb.emit(relax.op.less(indices, number_like(indices, 0)))
     from_end = bb.emit(relax.op.add(indices, number_like(indices, size)))
     return bb.emit(relax.op.where(is_negative, from_end, indices))

@@ -2,8 +2,8 @@
 
 JAX exports `lax.dynamic_slice`, and TensorFlow exports `tf.slice`, as a `Slice` whose ends are its
 starts plus constants. If a slice does not lie within the tensor, ONNX returns a smaller slice. A
-schedule is made for fixed shapes, so the result cannot be smaller. In that case the result is NaN,
-which nobody mistakes for an answer.
+schedule is made for fixed shapes, so the result cannot be smaller here. It is NaN instead, which
+nobody mistakes for an answer.
 """
 
 from __future__ import annotations

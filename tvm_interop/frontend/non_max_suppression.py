@@ -1,5 +1,4 @@
-"""Converts ONNX's `NonMaxSuppression`: of boxes that overlap, it keeps the one with the highest
-score.
+"""Converts ONNX's `NonMaxSuppression`, which keeps the best of several boxes that overlap.
 
 TVM's own operator returns the boxes in another order, and has other options.
 """
@@ -32,8 +31,8 @@ def suppressed(
     Returns
     -------
     The rows (batch, class, box), int64 of shape (most, 3), where `most` is the largest possible
-    number of rows; and the number of valid rows, int64 of shape (1,). The valid rows come first;
-    other rows repeat a row, or are 0.
+    number of rows; and the number of valid rows, int64 of shape (1,). The valid rows come first.
+    The other rows repeat a valid row, or are 0.
 
     Raises
     ------
@@ -121,13 +120,13 @@ def suppression_kernel(
     """Return a kernel that chooses boxes for each class of each image.
 
     The kernel takes boxes of shape (batch, boxes, 4), scores of shape (batch * classes, boxes), and
-    the overlap above which a box is left out. Two inputs are optional: the score that a box must
-    exceed, and how many of the boxes to use. The kernel returns three tensors: a heap for its own
+    the largest overlap of two chosen boxes. Two inputs are optional: the score that a box must
+    exceed, and the number of boxes to use. The kernel returns three tensors: a heap for its own
     use; the indices of the chosen boxes, shape (batch * classes, kept), padded with 0; and the
     number of chosen boxes of each class.
 
-    The kernel takes boxes from a heap, the best first, so it need not sort all boxes. Of boxes with
-    equal scores, the one with the lower index comes first. A box whose score is NaN comes last.
+    The kernel takes boxes from a heap, the best first, so it need not sort all boxes. If scores are
+    equal, the box with the lower index comes first. A box whose score is NaN comes last.
 
     Parameters
     ----------

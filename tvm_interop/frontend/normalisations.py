@@ -159,8 +159,8 @@ def _mean_variance(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
     # from the mean of the squares. For numbers far from 0, the two are nearly equal, so the
     # difference has few correct digits.
     x = inputs[0]
-    # In opset 1, before ONNX defined the operator, attributes said whether to include the channels,
-    # and whether to divide by the deviation.
+    # In opset 1, ONNX had not defined the operator yet. There, attributes say whether to include
+    # the channels, and whether to divide by the deviation.
     usual = (0, 1, 2, 3) if attrs.get("across_channels", 0) else (0, 2, 3)
     dtype, axes = str(x.ty.dtype), [int(axis) for axis in attrs.get("axes", usual)]
     wide = _widened(bb, x)

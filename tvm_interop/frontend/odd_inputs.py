@@ -30,8 +30,8 @@ def as_tvm_takes_them(op: str, inputs: list[Any], attrs: Mapping[str, Any]) -> l
 
     JAX's exporter writes the axes of `Unsqueeze` as a scalar, which becomes a vector here.
 
-    TVM takes the diagonal of `Trilu` as an integer of 32 bits. A diagonal beyond the matrix is
-    replaced by the nearest one that is beyond it too.
+    TVM takes the diagonal of `Trilu` as an integer of 32 bits. If the diagonal is beyond the
+    matrix, it is replaced by the nearest diagonal beyond the matrix.
     """
     if op == "Trilu" and len(inputs) > 1:
         return type(inputs)([inputs[0], _near_diagonal(*inputs[:2])])

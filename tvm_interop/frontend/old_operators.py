@@ -2,8 +2,8 @@
 
 TVM's converters treat an old node as if it had the later form. For example, TVM's `Upsample` rounds
 sizes, while ONNX truncates them. Another example is a binary operator with the attribute `axis`.
-This attribute names the axis of the first operand with which the second operand is aligned. TVM
-aligns the second operand with the last axis.
+The second operand must be aligned with this axis of the first operand, but TVM aligns it with the
+last axis.
 
 Source: the definitions of `Upsample` (opsets 1 to 9), `Resize` (10) and of binary operators
 (1 to 6) in the ONNX specification.

@@ -52,7 +52,7 @@ def import_one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
 
 
 def _element(bb: relax.BlockBuilder, values: Any, index: int) -> Any:
-    """Return the element at `index` of `values`, whose shape is (2,), as a scalar."""
+    """Return the element at `index` of `values` as a scalar. `values` has the shape (2,)."""
     known = constant_array(values)
     if known is not None:
         return relax.const(known[index], str(values.ty.dtype))

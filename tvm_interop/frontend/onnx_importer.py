@@ -70,8 +70,7 @@ def import_graph(
     seen: a dictionary in which the shapes of all tensors with a static shape are stored, by name.
     path: the path of the model's file; None if all weights are in `model`. Large weights may be in
         other files of the same folder.
-    bfloat16: the inputs and outputs that get the type bfloat16 although they are float32 in
-        `model`.
+    bfloat16: the inputs and outputs that get the type bfloat16. In `model` they are float32.
     """
     graph = model.graph
     importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path, bfloat16)
@@ -101,8 +100,8 @@ def import_graph(
 
 def known_operators() -> frozenset[str]:
     """The operators of ONNX's own domain that this package or TVM has a converter for."""
-    # TVM's converter `Attention` is left out, because it is for an operator of another domain that
-    # has the same name.
+    # TVM's converter `Attention` is left out. It is for an operator of another domain with the same
+    # name.
     converted = {*onnx_frontend._get_convert_map()} - {"Attention"}
     return frozenset(converted | CONVERTED | {*RECURRENT, *CONTROL_FLOW})
 
@@ -386,8 +385,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             node = ImportedNode(f"`{name}` (`{op_name}`)", op_name, inputs, attrs, compute)
             result = self._parts.computed(self.bb, node)
         except Exception as err:
-            # An error that already names a node is about an earlier node, whose result this node
-            # reads. It keeps the name of the earlier node.
+            # An error may already name a node. It is then about an earlier node, whose result this
+            # node reads, and keeps the earlier node's name.
             if isinstance(err, UnsupportedModelError) and err.node:
                 raise
             raise _cannot_import(name, op_name, err) from err
@@ -430,8 +429,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return self.bb.normalize(result)
 
     def _checked_part(self, op_name: str, inputs: Any, attrs: Mapping[str, Any], opset: int) -> Any:
-        """Return the result of a node whose shape is computed at run time; refuse unsupported
-        nodes.
+        """Return a result whose shape is computed at run time; refuse unsupported nodes.
 
         Return None for a node whose result has a fixed shape.
         """

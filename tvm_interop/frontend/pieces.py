@@ -75,7 +75,7 @@ def _taken(start: int, end: int, step: int, size: int) -> range:
     """Return the positions of the elements that a slice selects from an axis of `size` elements.
 
     A start before the first element is replaced by the first element. Python does the same for a
-    positive step, but selects no elements for a negative one.
+    positive step, but selects no elements for a negative step.
     """
     start, end = (place + size if place < 0 else place for place in (start, end))
     if step > 0:
@@ -104,8 +104,7 @@ def _slice_numbers(
 def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the parts of a `Split` if a part is empty or there are more than `_MOST_PARTS` parts.
 
-    Return None for a `Split` without empty parts that has at most `_MOST_PARTS` parts. TVM's
-    converter handles such a node.
+    Return None for any other `Split`, which TVM's converter handles.
 
     Raises
     ------

@@ -114,8 +114,9 @@ def places_kernel(
     def offer(image: Any, at: Sequence[Any]) -> tirx.Stmt:
         """Return a statement that stores the position `at` in `best` if it is better.
 
-        The position is better if its element is larger than the element at `best`, or if `best` is
-        -1, as at the beginning. Nothing is stored if the position is outside of the data.
+        The position is better if its element is larger than the element at `best`. At the beginning
+        `best` is -1, and any position is better. Nothing is stored if the position is outside of
+        the data.
         """
         flat = _flat(at, lengths)
         exists = [tirx.And(i >= zero, i < n) for i, n in zip(at, lengths, strict=True)]

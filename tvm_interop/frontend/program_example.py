@@ -34,9 +34,9 @@ class Example(NamedTuple):
 def run_example(program: Any, shapes: Mapping[str, Sequence[int]]) -> Example | str:
     """Run a program in PyTorch once, on its example inputs.
 
-    If an input needs another shape than in the example, its values are repeated or cut along each
-    axis. Its values all come from the example, so integers stay valid as indices. The program's own
-    example inputs do not change.
+    If an input needs another shape than in the example, the example's values are repeated or cut
+    along each axis. So integers stay valid as indices. The program's own example inputs do not
+    change.
 
     Parameters
     ----------

@@ -168,9 +168,9 @@ def _embeddings(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
 def _lstm(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     """Rewrite a `DynamicQuantizeLSTM` as an LSTM of floats.
 
-    The weights become floats. They have the shape (directions, inputs, gates), and one scale for
-    each direction or for each gate. The inputs and the states are not quantised here, which makes
-    the results more exact than in onnxruntime.
+    The weights become floats. They have the shape (directions, inputs, gates). There is one scale
+    for each direction, or one for each gate. The inputs and the states are not quantised here,
+    which makes the results more exact than in onnxruntime.
     """
     factors = []
     for i, (at_scale, at_zero) in ((1, (8, 9)), (2, (10, 11))):

@@ -37,10 +37,10 @@ class Recurrence:
     hidden: the number of elements in the hidden state of one row.
     activations: the activation functions. ONNX calls them `f`, `g` and, for an LSTM, `h`.
     reverse: whether the kernel goes from the last step to the first.
-    clip: the limit of the inputs of activations, which are clipped to `-clip` to `clip`.
+    clip: the inputs of activations are clipped to the range from `-clip` to `clip`.
     couple_gates: whether an LSTM's forget gate is one minus its input gate.
-    linear_before_reset: whether a GRU's reset gate scales the product of the state with the
-        weights. Otherwise it scales the state itself.
+    linear_before_reset: whether a GRU's reset gate scales the product of the state and the weights.
+        If False, it scales the state itself.
     has_peepholes: whether an LSTM's gates depend on its cell state.
     has_lengths: whether each row has its own number of steps.
     """

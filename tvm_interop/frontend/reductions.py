@@ -96,8 +96,8 @@ def reduced_axes(inputs: Sequence[Any], attrs: Mapping[str, Any], rank: int) -> 
         given = constant_array(inputs[1])
     if given is None or len(given) == 0:
         return [] if attrs.get("noop_with_empty_axes", 0) else list(range(rank))
-    # A tensor without dimensions has no axis to reduce over. As in onnxruntime, axes that are given
-    # for it are ignored.
+    # A tensor without dimensions has no axis to reduce over. If axes are given, they are ignored,
+    # as in onnxruntime.
     return sorted({int(axis) % rank for axis in given}) if rank else []
 
 

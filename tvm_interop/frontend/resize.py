@@ -1,8 +1,8 @@
 """Converts the `Resize` nodes that TVM's converter gets wrong.
 
-TVM's kernels do not support antialiasing, and they resize only the last dimensions. They divide the
-new size by the old size to get the scale, which is wrong if the scaled size was rounded to a whole
-number.
+TVM's kernels do not support antialiasing, and they resize only the last dimensions. They compute
+the scale as the new size divided by the old size. This is wrong if the new size was rounded to a
+whole number.
 
 Resizing one dimension is a linear map, so it is a product with a matrix. Resizing the identity
 matrix gives this matrix. This module computes the matrix without ONNX's reference implementation,
@@ -96,8 +96,8 @@ def import_resize(
         if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:
             one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis))
             matrices[axis] = one.matrix(attrs)
-    # A new element whose position is outside of the image depends on no old element, so its column
-    # of the matrix is 0.
+    # If the position of a new element is outside of the image, the element depends on no old
+    # element. So its column of the matrix is 0.
     inside = np.ones(1, bool)
     for axis, matrix in matrices.items():
         others = [1] * len(shape)
@@ -287,7 +287,7 @@ class _Axis(NamedTuple):
             weights[:beyond] = weights[-beyond:] = 0
         weights /= weights.sum(axis=0)
         # Beyond its borders, the image repeats its border elements. So the weights of positions
-        # beyond the borders are added to those of the border elements.
+        # beyond the borders are added to the weights of the border elements.
         inside = weights[beyond:-beyond]
         inside[0] += weights[:beyond].sum(axis=0)
         inside[-1] += weights[-beyond:].sum(axis=0)

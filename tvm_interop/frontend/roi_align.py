@@ -48,8 +48,8 @@ class _Regions(NamedTuple):
     scale: the factor by which coordinates are multiplied.
     ratio: the number of samples for one pooled element along each axis. If it is 0, the number of
         samples is the size of the pooled element in pixels, rounded up.
-    is_half: whether coordinates are shifted by half a pixel. If not, a region is at least one pixel
-        long along each axis.
+    is_half: whether coordinates are shifted by half a pixel. Without this shift, a region is at
+        least one pixel long along each axis.
     is_max: whether to take the largest sample of an element, and not their mean.
     """
 
@@ -87,9 +87,7 @@ def _pooled(regions: _Regions, data: Any, rois: Any, batches: Any) -> Any:
     sizes = [int(size) for size in data.shape[2:]]
 
     def around(place: Any, size: int) -> list[tuple[Any, Any]]:
-        """Return the index and the weight of the element before a coordinate, and of the one after
-        it.
-        """
+        """Return the indices and the weights of the elements before and after a coordinate."""
         ends = tirx.const(0, kind), tirx.const(size - 1, kind)
         inside = te.min(te.max(place, ends[0]), ends[1])
         before = tirx.Cast("int32", te.floor(inside))

@@ -70,12 +70,10 @@ def import_reverse_sequence(
 def import_tensor_scatter(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return a copy of the first input, the cache, in which rows of the second input, the update,
-    replace some rows.
+    """Return a copy of the first input, the cache, with some rows from the second, the update.
 
-    The cache is the first input, and the update is the second. The third input holds the first row
-    to replace in each sequence of the batch. The default is row 0. Return None if a shape is
-    unknown.
+    The third input holds the first row to replace in each sequence of the batch. The default is row
+    0. Return None if a shape is unknown.
     """
     cache, update, begins = (*inputs, None)[:3]
     shape, new = static_shape(cache.ty), static_shape(update.ty)

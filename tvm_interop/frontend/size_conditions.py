@@ -87,7 +87,7 @@ def attach(model: onnx.ModelProto, sizes: SizeConditions) -> None:
 
 
 def attached(model: onnx.ModelProto) -> SizeConditions | None:
-    """Return the conditions that `attach` wrote; None for a model that has none."""
+    """Return the conditions that `attach` wrote; None if the model has no conditions."""
     text = next((each.value for each in model.metadata_props if each.key == _KEY), None)
     return None if text is None else _read(text)
 
@@ -108,9 +108,9 @@ def _parsed(condition: str) -> ast.AST:
 def check_sizes(model: onnx.ModelProto, shapes: Shapes) -> None:
     """Refuse shapes of inputs with sizes that the program was not exported for.
 
-    A condition that cannot be evaluated is not checked, and a warning says so. Sizes of 0 and 1 are
-    allowed where the program's smallest size is 2: PyTorch sets 2 if it is given no smallest size,
-    and runs the program for 0 and 1 too.
+    A condition that cannot be evaluated is not checked, and a warning says so. If the program's
+    smallest size is 2, the sizes 0 and 1 are allowed too. PyTorch writes 2 if it was given no
+    smallest size, and then runs the program for 0 and 1 too.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def check_results(
     shapes: Mapping[str, tuple[int, ...]],
     results: Sequence[tuple[str, tuple[int, ...] | None]],
 ) -> None:
-    """Refuse results whose types or shapes are not those of the program's outputs.
+    """Refuse results whose types or shapes differ from those of the program's outputs.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
 """Checks the numbers that an ONNX model computes from its input shapes, for all sizes of a range.
 
 A model may behave differently for a single size, for example by an `If` that tests whether the
-batch is 7. Such a model computes a number from a shape, and for this size the number does not fit
-the numbers for other sizes. So this module computes, for all sizes, the numbers that depend only on
-shapes and constants. It uses ONNX's reference implementation. If a node uses such a number together
-with data, the number must grow evenly: by the same amount whenever the size of the input grows by
-1.
+batch is 7. Such a model computes a number from a shape. For this single size, the number does not
+follow from the numbers for other sizes. So this module computes the numbers that depend only on
+shapes and constants, for all sizes. It uses ONNX's reference implementation. If a node uses such a
+number together with data, the number must grow evenly: by the same amount whenever the size of the
+input grows by 1.
 
 If a tensor has more elements for larger sizes, such as positions or a causal mask, each of its
 elements must grow evenly.
@@ -112,9 +112,9 @@ class _Follower:
     sources: the `Shape` and `Size` nodes, by the names of their outputs.
     uses: the values that nodes use together with data, each with the name of the first such node.
     fixed: the values whose numbers must be the same for all sizes, each with the name of a node.
-        The node computes further numbers from the value, and these numbers are not followed.
-    untaken: the conditions of those `If` nodes of which another branch, which is not taken for the
-        largest sizes, may compute numbers from sizes; each with the name of the node.
+        The node computes further numbers from the value, which this module cannot compute.
+    untaken: conditions of `If` nodes, each with the name of the node. Another branch of the node,
+        which is not taken for the largest sizes, may compute numbers from sizes.
     most: the constants, and all computed values, for the largest sizes. After `found`, a large
         value that is not a constant has the right shape only.
     """
@@ -177,9 +177,9 @@ class _Follower:
                 self.uses.setdefault(name, node or f"output {name}")
 
     def _fix_numbers(self, node: onnx.NodeProto, names: Sequence[str]) -> None:
-        """Note the values from which a node computes numbers that are not followed.
+        """Note the values from which a node computes numbers that this module cannot compute.
 
-        Such a node is an operator that ONNX's reference lacks, or it has a subgraph.
+        ONNX's reference lacks the operator of such a node, or the node has a subgraph.
         """
         known = self._constants | self._weights.keys()
         given = {name for name in names if name}

@@ -1,9 +1,10 @@
-"""Finds the numbers computed from sizes that a subgraph uses on their own.
+"""Finds the numbers computed from sizes that a subgraph uses to compute further numbers.
 
-`size_values` does not follow numbers into the body of a `Loop` or a `Scan`, nor into an `If` whose
-condition is data, if two of its tensors have one name. A node in such a subgraph may use a number
-together with data, for example as the shape of a `Reshape`. A node may also compute further numbers
-from it, for example whether the batch is 7.
+`size_values` does not follow numbers into some subgraphs. It does not follow them into the body of
+a `Loop` or a `Scan`. If the condition of an `If` is data, it does not follow them into branches in
+which two tensors have the same name. A node in such a subgraph may use a number together with data,
+for example as the shape of a `Reshape`. It may also compute further numbers from the number, for
+example whether the batch is 7.
 """
 
 from __future__ import annotations

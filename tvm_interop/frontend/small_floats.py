@@ -1,7 +1,7 @@
 """Rounds numbers to floats of 8 and 4 bits, which are kept as float32 numbers.
 
-NumPy and TVM's kernels lack floats of 8 and 4 bits, and float32 has all of their numbers. So a
-tensor of such a type is a tensor of float32 here.
+NumPy and TVM's kernels lack floats of 8 and 4 bits. All numbers of these types are also numbers of
+float32, so a tensor of such a type is a tensor of float32 here.
 
 Source: the tables of these types in the ONNX specification.
 """

@@ -72,7 +72,7 @@ def _scalar(value: Any, dtype: int = -1, **_: Any) -> Any:
 def _given(value: Any) -> Any:
     """Return the number from which `scalar_tensor` made a tensor; return other values unchanged.
 
-    PyTorch does not round it to float16 or bfloat16 before it divides by it.
+    PyTorch does not round this number to float16 or bfloat16 before it divides by the number.
     """
     producer = value.producer() if hasattr(value, "producer") else None
     node: Any = producer.meta.get("node") if producer is not None else None
@@ -93,9 +93,9 @@ def _widened(dtype: Any, *given: Any) -> list[Any]:
 def _divided(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     """Convert a division that is rounded down, or towards zero.
 
-    The exporter divides integers as float32 numbers, which are inexact from 2**24 on. It rounds the
-    quotient of floats, and PyTorch takes the remainder off before it divides: 1 divided by 0.1 and
-    rounded down is 9, because 0.1 as a float is slightly more than a tenth.
+    The exporter divides integers as float32 numbers, which are inexact from 2**24 on. For floats,
+    it rounds the quotient, but PyTorch subtracts the remainder before it divides. So in PyTorch, 1
+    divided by 0.1 and rounded down is 9, because 0.1 as a float is slightly more than a tenth.
     """
     if isinstance(y, float) and x.dtype.is_integer():
         x = op.Cast(x, to=TensorProto.FLOAT)
@@ -116,7 +116,7 @@ def _divided(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
 
 
 def _is_below(rest: Any, y: Any, zero: Any) -> Any:
-    """Whether the remainder `rest` of a division by `y` has the sign that `y` has not."""
+    """Whether the remainder `rest` of a division by `y` has the opposite sign of `y`."""
     differs = op.Xor(op.Less(y, zero), op.Less(rest, zero))
     return op.And(op.Not(op.Equal(rest, zero)), differs)
 

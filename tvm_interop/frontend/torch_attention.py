@@ -15,10 +15,11 @@ from .torch_shapes import ints
 def attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, *given: Any, **named: Any
 ) -> Any:
-    """Convert attention. If a mask leaves a row no key, the row of the result is 0.
+    """Convert attention.
 
-    PyTorch's exporter adds a large negative number where a boolean mask is false. So it would give
-    a row whose keys are all masked the mean of all values. If the mask adds minus infinity, the row
+    If the mask excludes all keys for a row, the row of the result is 0. PyTorch's exporter would
+    give other results for such a row. It adds a large negative number where a boolean mask is
+    false, so the row would be the mean of all values. If the mask adds minus infinity, the row
     would be NaN.
     """
     result = aten_scaled_dot_product_attention(query, key, value, attn_mask, *given, **named)

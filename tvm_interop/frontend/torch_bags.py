@@ -29,8 +29,9 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _decomposed_bags(*given: Any, padding_idx: int = -1, **named: Any) -> Any:
-    """Convert the operators into which PyTorch decomposes `embedding_bag`. They have -1 in place of
-    None if no row is padding.
+    """Convert the operators into which PyTorch decomposes `embedding_bag`.
+
+    If no row is padding, they have -1 as the index of the padding row, and not None.
     """
     padding_idx = given[8] if len(given) > 8 else padding_idx
     named["padding_idx"] = None if padding_idx < 0 else padding_idx
@@ -51,7 +52,7 @@ def _bags(
     """Convert `embedding_bag`. Indices that are equal to `padding_idx` do not count.
 
     The exporter's own conversion is a loop over the bags, with another loop inside it if there is
-    padding. It ignores the factors of the rows of a single bag, and takes -1 for padding.
+    padding. It ignores the factors of the rows of a single bag, and treats the index -1 as padding.
     """
     del scale_grad_by_freq, sparse
     rows = op.Cast(op.Gather(weight, indices), to=TensorProto.FLOAT)
@@ -84,8 +85,9 @@ def _bags(
 
 
 def _size_of_bags(offsets: Any, indices: Any) -> int | None:
-    """Return the number of indices in each bag, if it is the same for all bags, as in PyTorch's
-    program for indices of two dimensions; else None.
+    """Return the number of indices in each bag; None if it differs between bags.
+
+    It is the same for all bags in PyTorch's program for indices of two dimensions.
     """
     producer = offsets.producer()
     node: Any = producer.meta.get("node") if producer is not None else None

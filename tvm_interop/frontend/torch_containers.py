@@ -1,4 +1,4 @@
-"""Stands in for classes of containers that programs of `torch.export` name and that are not known.
+"""Replaces unknown classes of containers that programs of `torch.export` name.
 
 A model of `transformers` or `diffusers` returns its results in a class of that package. The saved
 program names the class, and PyTorch cannot read the program in a process in which nobody has
@@ -20,7 +20,7 @@ _CLASS = re.compile(r'\\"type\\": \\"([^"\\]+)\\"')
 
 
 def define_those_of(path: str) -> None:
-    """Let PyTorch read a saved program, by definitions of the classes of containers that it names.
+    """Define the classes of containers that a saved program names, so that PyTorch can read it.
 
     If the package that defines a class is imported later, its own definition replaces the
     definition made here.

@@ -1,8 +1,8 @@
 """Converts to ONNX PyTorch's logarithms of sums of exponentials, and complements of `erf`.
 
-The exporter's own formulas compute the exponentials themselves. These become zero or infinite for
-numbers of about 100, while the logarithm of their sum is an ordinary number. In the same way,
-`1 - erf(x)` becomes zero for numbers of about 4.
+The exporter's own formulas compute the exponentials themselves. The exponentials become zero or
+infinite for numbers of about 100, although the logarithm of their sum is an ordinary number. In the
+same way, `1 - erf(x)` becomes zero for numbers of about 4.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def log2_of_sum(x: Any, y: Any) -> Any:
 def log_of_cumulative_sum(x: Any, dim: int) -> Any:
     """Convert `logcumsumexp`: the logarithms of the cumulative sums of exponentials.
 
-    Each step adds the sums further left, which doubles the number of terms.
+    Each step adds sums that lie further left. This doubles the number of terms in each sum.
     """
     rank = len(x.shape)
     size = fixed_sizes(x.shape, [dim])[0] if rank else 1

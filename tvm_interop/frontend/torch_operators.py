@@ -114,7 +114,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _primitives() -> dict[Any, Callable[..., Any]]:
-    """Return the conversions of the operators into which PyTorch decomposes other operators."""
+    """Return conversions of operators that occur when PyTorch decomposes other operators."""
     prims = torch.ops.prims
     return {
         prims.bessel_i0.default: partial(torch_special.bessel, 0, False),
@@ -259,9 +259,7 @@ def _fault(node: Any) -> str | None:
 
 
 def _reads_beyond(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> bool:
-    """Whether `as_strided` reads elements in another order than that of the tensor `x`, or
-    elements that `x` does not have.
-    """
+    """Whether `as_strided` reads `x` in another order than its own, or beyond its elements."""
     value = x.meta["val"]
     # Without an offset, PyTorch begins at the first element of `x`.
     if not value.is_contiguous() or (storage_offset is not None and value.storage_offset() != 0):
@@ -397,8 +395,9 @@ def _norms(differences: Any, p: float) -> Any:
 
 
 def _gcd(x: Any, y: Any) -> Any:
-    """Convert `gcd` by Euclid's algorithm, with as many steps as any two integers of the type may
-    need.
+    """Convert `gcd` by Euclid's algorithm.
+
+    The number of steps is enough for all integers of the type.
     """
     zero, one = (op.CastLike(op.Constant(value_int=value), x) for value in (0, 1))
     zeros = op.Mul(op.Add(x, y), zero)

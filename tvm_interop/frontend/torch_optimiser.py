@@ -37,8 +37,9 @@ def optimise(model: Any) -> None:
 
 
 def _is_folded(node: Any) -> bool | None:
-    """Leave constants that are resized to TVM. onnxscript computes them by ONNX's reference, which
-    takes minutes. For all other nodes, onnxscript decides.
+    """Leave a `Resize` of a constant to TVM: onnxscript's computation would take minutes.
+
+    For all other nodes, onnxscript decides.
     """
     return False if node.op_type == "Resize" else None
 

@@ -51,12 +51,12 @@ def spelled_out(program: Any) -> Any:
 
 
 def _modules(program: Any) -> Iterator[Any]:
-    """Yield the module of the program and those of parts, such as the branches of `cond`."""
+    """Yield the modules of the program and of its parts, such as the branches of `cond`."""
     return (module for module in program.graph_module.modules() if hasattr(module, "graph"))
 
 
 def _calls(program: Any) -> Iterator[Any]:
-    """Yield the nodes that call operators, also those in parts of the program."""
+    """Yield the nodes that call operators, including nodes in parts of the program."""
     for module in _modules(program):
         yield from (node for node in module.graph.nodes if node.op == "call_function")
 

@@ -87,7 +87,10 @@ def _strided(
 
 
 def _repeated(x: Any, repeats: Any, dim: int | None = None, output_size: int | None = None) -> Any:
-    """Convert `repeat_interleave`. The exporter repeats a vector by a size in another way."""
+    """Convert `repeat_interleave`.
+
+    The exporter is wrong if a vector is repeated by a size.
+    """
     if isinstance(repeats, int):
         return core.aten_repeat_interleave_self_int(x, repeats, dim, output_size)
     if dim is None:

@@ -124,7 +124,8 @@ class ConvertedProgram(NamedTuple):
     Attributes
     ----------
     onnx: the result of `as_onnx`: the ONNX model, or its path.
-    program: the program, or its file, which `program_of` reads; None if `onnx` was not converted.
+    program: the program, or the path of its file, which `program_of` reads; None if `onnx` was not
+        converted from a program.
     """
 
     onnx: Any

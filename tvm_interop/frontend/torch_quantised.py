@@ -33,15 +33,20 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _product(x: Any, weight: Any, scales: Any) -> Any:
-    """Convert the product of floats and a turned matrix of int8, whose rows have scales."""
+    """Convert the product of floats and a transposed matrix of int8.
+
+    The rows of the matrix have scales.
+    """
     return op.Mul(op.MatMul(x, op.CastLike(op.Transpose(weight, perm=[1, 0]), x)), scales)
 
 
 def _quantised(
     x: Any, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: int
 ) -> Any:
-    """Convert the rounding to integers. The exporter ignores their range, which may be smaller than
-    that of the type.
+    """Convert the rounding to integers.
+
+    The exporter ignores the range of the integers, which may be smaller than the range of their
+    type.
     """
 
     def number(value: Any, of: int) -> Any:

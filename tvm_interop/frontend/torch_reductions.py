@@ -33,14 +33,17 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _as_type(x: Any, dtype: int | None) -> Any:
-    """Return `x` in the type `dtype` of the argument `dtype`, which PyTorch uses for each step."""
+    """Return `x` in the type that the argument `dtype` names.
+
+    PyTorch uses this type for each step.
+    """
     return x if dtype in (-1, None, x.dtype) else op.Cast(x, to=dtype)
 
 
 def _mean(
     x: Any, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: int | None = -1
 ) -> Any:
-    """Convert `mean`. The exporter changes the type of the mean, which was rounded already."""
+    """Convert `mean`. The exporter would change the type only after the mean is rounded."""
     rank = len(x.shape)
     x = _as_type(x, dtype)
     axes = ints(*(dim or range(rank)))
@@ -57,7 +60,10 @@ def _normalised(softmax: Any, x: Any, dim: int, dtype: int | None = -1) -> Any:
 
 
 def _place(find: Any, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Convert `argmax` or `argmin`. Without `dim`, the place is that in the flattened tensor."""
+    """Convert `argmax` or `argmin`.
+
+    Without `dim`, the result is an index into the flattened tensor.
+    """
     rank = len(x.shape)
     if dim is not None and rank:
         return find(x, axis=dim, keepdims=int(keepdim))

@@ -21,8 +21,9 @@ def import_transposed_convolution(
     """Return the result of a `ConvTranspose` with the attribute `output_shape`, else None.
 
     If the result without padding is larger than `output_shape`, it is cut at both ends. If the
-    number of elements to cut is odd, one more is cut at the end for `auto_pad` `SAME_UPPER`, and at
-    the beginning otherwise. If the result without padding is smaller, zeros are added at the end.
+    number of elements to cut is odd, one side loses one more. This is the end for `auto_pad`
+    `SAME_UPPER`, otherwise the beginning. If the result without padding is smaller, zeros are added
+    at the end.
 
     Return None for a node without `output_shape` or of unknown shape, which TVM's converter
     handles.

@@ -1,4 +1,4 @@
-"""Rewrites operators that ONNX once had on trial, and that onnxruntime still runs.
+"""Rewrites operators that ONNX once had as experiments, and that onnxruntime still runs.
 
 Old converters, such as that of Core ML's models, write these operators. ONNX has removed their
 definitions, so they are rewritten before ONNX's checker reads the model.

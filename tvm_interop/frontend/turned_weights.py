@@ -1,4 +1,4 @@
-"""Transposes large weights as they are read, so that memory never holds a weight and its transpose.
+"""Transposes large weights as they are read, so that no weight is in memory twice.
 
 PyTorch exports a linear layer as a `Gemm` with `transB`, or as a `Transpose` and a `MatMul`. If the
 transpositions were folded only after the import, memory would hold every weight together with its
@@ -34,9 +34,7 @@ def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def turn_no_more(graph: onnx.GraphProto, weights: frozenset[str]) -> None:
-    """Change the nodes of `graph` so that they no longer transpose `weights`, which are transposed
-    already.
-    """
+    """Change the nodes of `graph` so that they read the transposed `weights` directly."""
     for node in graph.node:
         if not weights.intersection(_turned_by(node)):
             continue

@@ -20,9 +20,10 @@ from .counted import CountedTensors, Node, shape_of
 def unique(tensors: CountedTensors, bb: relax.BlockBuilder, node: Node) -> Any:
     """Return the distinct numbers of a tensor, and where they are.
 
-    The results are the distinct numbers; the place of the first of each; for each element of the
-    input, the place of its number among the distinct numbers; and how often each number occurs.
-    Return None for a constant input, and for a node that compares slices of a tensor.
+    There are four results: the distinct numbers; the place where each of them first occurs; for
+    each element of the input, the place of its number among the distinct numbers; and how often
+    each number occurs. Return None for a constant input, and for a node that compares slices of a
+    tensor.
     """
     counted = node.found[0]
     whole = node.inputs[0] if counted is None else counted.whole
@@ -60,9 +61,9 @@ def _refuse(node: Node) -> Any:
 class _Kernel:
     """A kernel, with loops written by hand, for a tensor of one axis.
 
-    Its inputs are the numbers and, if `has_count`, how many of them are used. Its outputs are those
-    of `unique`, the number of distinct numbers, and three tensors for its own use. It sorts the
-    indices of the numbers by merging, so equal numbers keep their order.
+    Its inputs are the numbers and, if `has_count`, how many of them are used. Its outputs are the
+    outputs of `unique`, the number of distinct numbers, and three tensors for its own use. It sorts
+    the indices of the numbers by merging, so equal numbers keep their order.
     """
 
     def __init__(self, size: int, dtype: str, is_sorted: bool, has_count: bool) -> None:

@@ -25,8 +25,9 @@ _OWN_DOMAIN = "ai.onnx"
 
 
 def with_usual_domain(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return `model` with the empty name for ONNX's own domain; `model` itself if it has no other
-    name for it.
+    """Return `model` with the empty name for ONNX's own domain in place of `ai.onnx`.
+
+    Return `model` itself if it has only the empty name.
     """
     if not any(item.domain == _OWN_DOMAIN for item in _with_domains(model)):
         return model

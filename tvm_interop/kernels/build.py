@@ -126,8 +126,8 @@ def _compiled(
     ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
     built: list[int] = []  # For each file that is written so far, its number of kernels.
-    # With TVM's pass instruments, such as its timing of passes, one thread compiles all kernels,
-    # because the instruments do not work on several threads.
+    # TVM's pass instruments, such as its timing of passes, do not work on several threads. So if
+    # there are instruments, one thread compiles all kernels.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
 
     def build(number: int) -> str:
@@ -216,8 +216,8 @@ def divisible_kernels(kernels: tvm.IRModule) -> set[str]:
 
     A divisible kernel meets three conditions. Outside of parallel loops it writes only to buffers
     that it allocates itself, so each share fills its own buffers. Its parallel loops write only
-    outputs, and no other statement reads these outputs. No parallel loop is inside another loop,
-    because the next iteration of the outer loop could read parts of the output that other shares
+    outputs, and no other statement reads these outputs. No parallel loop is inside another loop.
+    Otherwise the next iteration of the outer loop could read parts of the output that other shares
     compute.
     """
     return {name for name, func in _functions(kernels) if _is_divisible(func)}

@@ -184,7 +184,7 @@ def _scopes_of(block: Any) -> set[str]:
 
 @contextmanager
 def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[list[bytes]]:
-    """Let TVM compile CUDA source by `compile_fatbin`, even if TVM's CUDA runtime is loaded.
+    """Make TVM compile CUDA source by `compile_fatbin`, even if TVM's CUDA runtime is loaded.
 
     Yields
     ------

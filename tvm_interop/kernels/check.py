@@ -3,8 +3,8 @@
 Faults in schedules, TVM's passes and LLVM have each made wrong kernels, without an error. So every
 kernel runs on numbers at which kernels often fail, and its results are compared with a reference.
 NumPy evaluates the reference, or TVM compiles it with few optimisations. Memory pages that nobody
-may access ("fences") lie around the kernel's tensors. They show whether the kernel accesses other
-memory.
+may access ("fences") lie around the kernel's tensors. An access to a fence shows that the kernel
+accesses other memory than its tensors.
 """
 
 from __future__ import annotations
@@ -132,16 +132,15 @@ def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findi
 
     - accesses memory other than its tensors, or writes to an input;
     - traps on numbers on which the reference does not trap;
-    - gives other results in shares, each of which computes a part of the output, than in one run;
+    - gives other results in shares, each of which is a part of the output, than in one run;
     - gives results that differ from the reference's by more than the order of additions can
       explain;
     - gives NaN or infinity at other places than the reference.
 
-    Results that depend on the order of operations or on the processor are not compared: an
-    overflow, a float converted to an integer type that cannot hold it, and TVM's own maximum on
-    NaN. If one operand is NaN, the order of the operands decides whether TVM's maximum is NaN.
-    Maxima that `lowering.extremes` makes do not use TVM's maximum. They always keep NaN, so they
-    are compared.
+    Some results depend on the order of operations or on the processor, so they are not compared.
+    These are an overflow, a float converted to an integer type that cannot hold it, and TVM's own
+    maximum on NaN. If one operand is NaN, the order of the operands decides whether TVM's maximum
+    is NaN. Maxima that `lowering.extremes` makes always keep NaN, so they are compared.
 
     Parameters
     ----------
@@ -281,18 +280,18 @@ class _Run:
 
 @dataclass
 class Traits:
-    """Properties of a kernel that decide on which numbers it is tried and how results are compared.
+    """Properties of a kernel. They decide on which numbers it is tried, and how it is compared.
 
     Attributes
     ----------
-    operations: the number of the kernel's floating-point operations, but at least four for each
-        element of its tensors, because the kernel also reads and writes the elements.
+    operations: the number of the kernel's floating-point operations. It counts at least four for
+        each element of the tensors, because reading and writing an element takes time too.
     below: the excluded upper bound of integers in the inputs, if the kernel may use them as indices
         or as shift counts; else None.
     rounds_to_integers: whether the kernel converts floats to integers.
     is_made_by_hand: whether the kernel's loops are written by hand, such as a loop over a sequence.
-        Large numbers and rounding errors may grow with each iteration, so such a kernel is tried
-        only on small numbers.
+        Such a kernel is tried only on small numbers, because large numbers and rounding errors may
+        grow with each iteration.
     has_extremes: whether the kernel has TVM's own maximum or minimum of floats, which may drop NaN.
     """
 
@@ -387,7 +386,7 @@ class _Tolerance:
 
     A result may differ by a fraction of the output's largest number, because of rounding. This
     fraction grows with the square root of the number of terms in a sum. `moves_to` also allows for
-    the change of the reference itself when the last bits of its inputs change.
+    another difference: how much the reference changes if the last bits of its inputs change.
 
     Attributes
     ----------
@@ -462,9 +461,9 @@ class _Tolerance:
     def _all_near(self, got: np.ndarray) -> bool:
         """Whether all elements are finite and close to the reference's.
 
-        This quick test takes a third of the time of the exact comparison, which follows if the test
-        fails. It rounds differences to float32, so it fails for differences that are almost too
-        large.
+        This quick test takes a third of the time of the exact comparison. If it fails, the exact
+        comparison follows. It rounds differences to float32, so it also fails for differences that
+        are almost too large.
         """
         scale = max(self.want.max(initial=0.0), -self.want.min(initial=0.0))
         far = np.subtract(self.want, got)

@@ -77,7 +77,7 @@ class _Nest:
         # including those between the output's rows.
         self._row = out_w + (kw - 1) * dw // sw
         self._pixels = (out_h - 1) * self._row + out_w
-        # Whether rows have no extra pixels at their ends, so that pixels are numbered as in the
+        # Whether rows have no extra pixels at their ends. Then pixels are numbered as in the
         # output.
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
@@ -93,7 +93,7 @@ class _Nest:
         self._plane = vectors * self.lanes + (kh - 1) * dh // sh * self._row + (kw - 1) * dw // sw
         height, width = self._used_planes[-1]
         # The groups of a convolution share no input. If there are many groups, each group's input
-        # is packed just before it is used, so that it is still in a cache.
+        # is packed just before it is used. Then it is still in a cache.
         self._packs_by_group = op.groups >= _TILES_TO_SHARE
         images = (1, 1) if self._packs_by_group else (op.batch, op.groups)
         shape = (images[0], images[1] * op.in_channels, height + 1, width + 1, self._plane)
@@ -327,8 +327,9 @@ class _Nest:
         """
         op, lanes = self._op, self.lanes
         vectors = -(-tile.pixels // lanes)
-        # Each channel has its own buffer. TVM keeps small buffers on the stack, and LLVM then keeps
-        # them in registers. TVM would allocate buffers of the scope "local" anew for each tile.
+        # Each channel has its own buffer. TVM keeps these small buffers on the stack, and LLVM then
+        # keeps them in registers. Buffers of the scope "local" would be allocated anew for each
+        # tile.
         sums = [
             tirx.decl_buffer((vectors * lanes,), op.dtype, f"sum{j}") for j in range(tile.channels)
         ]

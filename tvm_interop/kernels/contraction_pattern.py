@@ -303,7 +303,7 @@ class _Matcher:
     def _widened(self, factor: _Factor, block: s_tir.SBlock) -> _Factor | None:
         """`factor`, read from the tensor that `block` converts; None if `block` does not make it.
 
-        `block` must convert each number of the tensor from bfloat16, and do nothing else.
+        `block` must do nothing but convert each number of the tensor from bfloat16.
         """
         store = block.body
         if not isinstance(store, tirx.BufferStore) or block.init is not None or factor.convert:
@@ -425,7 +425,7 @@ def _no_padding(image: Any, dtype: str) -> _Padding:
 
 
 def _factor(value: Any) -> _Factor | None:
-    """The factor of a product that `value` is; None if it is more than a load and a conversion."""
+    """Return `value` as a factor of a product, or None if it is more than a converted load."""
     if isinstance(value, tvm.ir.TensorLoad):
         return _Factor(value)
     loads: list[Any] = []

@@ -137,9 +137,9 @@ def _with_body(func: tirx.PrimFunc, body: tirx.Stmt, scratch: list[Any]) -> tirx
 def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
     """Inline an element-wise `block` into the blocks that use its values.
 
-    A sum such as a convolution uses each value more than once. A block that computes something is
-    not inlined into such a sum, because the sum would compute each value repeatedly. A block that
-    only copies is inlined even into such a sum.
+    A sum such as a convolution uses each value more than once. A block that only copies is inlined
+    into such a sum. A block that computes something is not, because its values would be computed
+    repeatedly.
     """
     if _is_reduction(schedule, block):
         return
@@ -216,7 +216,7 @@ def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
 
 
 def _uses_each_once(schedule: s_tir.Schedule, user: Any, block: Any) -> bool:
-    """Whether `user` has as many iterations as `block`, and so reads each value of `block` once."""
+    """Whether `user` reads each value of `block` once, because both have as many iterations."""
     return _iterations(schedule, user) == _iterations(schedule, block)
 
 
@@ -269,8 +269,8 @@ def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
     one loop.
 
     In each tensor that is read or written, the axes of the fused loops must be the last indices,
-    and must cover the last dimensions completely. A tensor that does not depend on the fused axes,
-    such as a tensor with one number per channel, is allowed too.
+    and must cover the last dimensions completely. A tensor may also be independent of the fused
+    axes, for example if it has one number per channel.
     """
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     found = schedule.get(block)
@@ -356,9 +356,9 @@ def _one_through_memory(
 
     Loops are fused from the innermost on, while the product of their lengths is at most `longest`.
     If a loop is too long, it is split at a divisor of its length, so that indices stay sums of loop
-    variables. If no divisor gives a fused loop of at least a sixteenth of `longest`, all `count`
-    loops are fused, and the fused loop is split at `longest`. TVM does not simplify the indices of
-    such a loop.
+    variables. There may be no divisor that gives a fused loop of at least a sixteenth of `longest`.
+    In that case all `count` loops are fused, and the fused loop is split at `longest`. TVM does not
+    simplify the indices of such a loop.
 
     Parameters
     ----------
@@ -380,8 +380,8 @@ def _one_through_memory(
     extent = int(schedule.get(loops[i - 1]).extent)
     piece = max(n for n in range(1, longest // inner + 1) if extent % n == 0)
     if inner * piece < longest // 16:
-        # No divisor is large enough, so the last part of the loop is shorter, which needs a
-        # condition. LLVM does not vectorise a loop with a condition, so this is the last resort.
+        # No divisor is large enough, so the last part of the loop is shorter. This needs a
+        # condition, and LLVM does not vectorise a loop with a condition. So it is the last resort.
         pieces = schedule.split(schedule.fuse(*loops[first:]), [None, longest])
         return [*loops[:first], *pieces]
     outer, rest = schedule.split(loops[i - 1], [None, piece])

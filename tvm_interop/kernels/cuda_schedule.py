@@ -38,13 +38,14 @@ class DefaultCUDASchedule:
     The `Matmul` rule of dlight tiles convolutions and matrix products. Its `GEMV` rule schedules
     products with a vector. Depthwise convolutions and pooling have short sums. These kernels get
     one thread for each element (`short_sums`), where dlight would use a whole thread block for an
-    element. Then dlight's rules for reductions are tried. Reductions that TVM cannot share among
-    threads, such as the position of a maximum, are scheduled by `short_sums`, however long they
-    are. Kernels that no rule fits get dlight's fallback, which uses one thread for each element.
+    element. Then dlight's rules for reductions are tried. TVM cannot share some reductions among
+    threads, such as the position of a maximum. `short_sums` schedules these reductions, also if
+    they are long. Kernels that no rule fits get dlight's fallback, which uses one thread for each
+    element.
 
-    A kernel that is marked as scheduled stays unchanged, unless it names no threads of the GPU.
-    Such a kernel is changed so that one thread runs it. The pass makes a new module. Equal kernels
-    get equal schedules.
+    A kernel that is marked as scheduled stays unchanged if it names threads of the GPU. If it names
+    none, it is changed so that one thread runs it. The pass makes a new module. Equal kernels get
+    equal schedules.
 
     Parameters
     ----------
@@ -142,9 +143,9 @@ def short_sums(func: tirx.PrimFunc, most_terms: float) -> Any:
 
     A kernel fits if it has one sum or other reduction, of at most `most_terms` terms: for example a
     depthwise convolution or a pooling. Operators before the sum are inlined into it. Operators
-    after the sum are computed by the same thread, which keeps the sum in a register. If these later
-    operators write more elements than there are sums, several threads compute the same sum. In this
-    case the reduction must have at most `_LONGEST_SUM` terms and a single result.
+    after the sum are computed by the same thread, which keeps the sum in a register. These later
+    operators may write more elements than there are sums. Then several threads compute the same
+    sum, so the reduction must have at most `_LONGEST_SUM` terms and a single result.
     """
     schedule = s_tir.Schedule(func, error_render_level="fast")
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
@@ -206,7 +207,7 @@ def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
     try:
         schedule = rule.apply(func, target, False)
         if schedule is not None:
-            # dlight lets the threads of a block share any reduction. But TVM later refuses to
+            # In dlight, the threads of a block may share any reduction. But TVM later refuses to
             # combine the threads' results by a function that it does not know, such as our
             # `argmax`.
             s_tir.transform.LowerCrossThreadReduction()(schedule.mod)

@@ -43,8 +43,9 @@ class ExactFloats:
 
 
 def _difference(node: Any) -> Any:
-    # A difference `c - x` with a constant `c` is not rewritten, because TVM does not simplify it.
-    # Also, `0 + x * -1` differs from `0 - x` if x is 0: the sign of the zero may change.
+    # A difference `c - x` with a constant `c` is not rewritten, because TVM does not simplify it. A
+    # rewrite would even be wrong: if x is 0, `0 + x * -1` and `0 - x` may be zeros of different
+    # sign.
     if not _is_float(node) or _is_number(node.a):
         return node
     return tirx.Add(node.a, tirx.Mul(node.b, tirx.const(-1, str(node.ty.dtype))))

@@ -3,7 +3,8 @@
 The evaluation by NumPy shares no code with LLVM, TVM's passes or the schedules, so it does not
 share their faults. It handles the kernels that TVM makes of tensor expressions. Such a kernel is a
 sequence of blocks. A block has one loop for each of its axes. Each iteration stores a value in one
-element, or in a reduction combines a value with the element. Sums are computed in double precision.
+element. In a reduction, it combines a value with the element instead. Sums are computed in double
+precision.
 
 In this module, a place is one combination of the indices of a block's axes: one iteration.
 """
@@ -403,8 +404,8 @@ def _sum_of_products(
 
     Returns
     -------
-    The sums. None if there is a summed axis on which not both factors depend, or another axis on
-    which neither depends.
+    The sums. None if only one factor depends on a summed axis, or if no factor depends on another
+    axis.
     """
     in_a, in_b = ([size > 1 for size in factor.shape] for factor in (a, b))
     long = [axis for axis, size in enumerate(shape) if size > 1]

@@ -94,7 +94,7 @@ class Places:
         return np.lib.stride_tricks.as_strided(corner, sizes, strides, writeable=False)
 
     def where(self, condition: Array) -> Places:
-        """A copy of this object in which values are needed only where the condition holds."""
+        """A copy of this object. In the copy, values are needed only where the condition holds."""
         return replace(self, asked=condition if self.asked is None else self.asked & condition)
 
     def require(self, is_defined: Array) -> None:
@@ -122,8 +122,8 @@ class Linear(NamedTuple):
 def linear(index: Any, axes: Mapping[Any, Axis]) -> Linear | None:
     """An integer expression in linear form; None if it is not recognised as linear.
 
-    A quotient by a constant counts as linear if it has the same value for all values of its
-    variables. For example, `channel // 8` counts as linear if all values of `channel` are below 8.
+    A quotient by a constant counts as linear if it is the same for all values of its variables. For
+    example, `channel // 8` is always 0 if all values of `channel` are below 8.
 
     Parameters
     ----------

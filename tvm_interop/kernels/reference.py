@@ -15,9 +15,9 @@ import tvm
 def reference_target(opt_level: int = 1) -> tvm.target.Target:
     """The target of reference kernels: this machine's architecture, baseline instructions only.
 
-    A reference must not share the faults of LLVM's vectoriser, of the schedules or of
-    `vector_math`. LLVM does not vectorise loops at optimisation levels 0 and 1, and the baseline
-    instructions use no wide registers.
+    A reference must not share the faults of LLVM's vectoriser, the schedules or `vector_math`. LLVM
+    does not vectorise loops at optimisation levels 0 and 1, and the baseline instructions use no
+    wide registers.
 
     Parameters
     ----------

@@ -1,9 +1,8 @@
 """Imports TVM's tensor intrinsics in two seconds instead of twenty.
 
 TVM's MetaSchedule imports all tensor intrinsics of TVM, and so does dlight's rule for tensor cores
-when it is first used. During this import, 200 functions ask for the whole call stack by
-`inspect.stack`, which searches every module for the source lines of every frame. TVM needs only the
-frames, without their source lines.
+when it is first used. During this import, 200 functions call `inspect.stack`, which searches every
+module for the source lines of every frame. TVM needs only the frames, without their source lines.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def power(x: Expr, y: Expr) -> Expr:
 
 
 def has_simple_power(y: Expr) -> bool:
-    """Whether `y` is a constant for which `x ** y` is a root or a few products."""
+    """Whether `y` is a constant, and `x ** y` can be computed by a root or a few products."""
     return isinstance(y, tirx.FloatImm) and float(y.value) in _POWERS
 
 
@@ -271,9 +271,9 @@ def _exp(x: Expr) -> Expr:
 
         return _let(exact, lambda exact: _let(exact - low, lambda rest: of(exact, rest)))
 
-    # For large arguments the result is set to infinity, not computed by an overflow. LLVM may fuse
-    # a product and a later sum into one instruction, in which the product does not overflow. Then a
-    # result that should be `infinity - infinity`, which is NaN, would be wrong.
+    # For large arguments the result is set to infinity, and not computed by an overflow. LLVM may
+    # fuse a product and a later sum into one instruction, in which the product does not overflow.
+    # The result of `infinity - infinity` would then not be NaN.
     return tirx.Select(x > _f32(high), _f32(math.inf), _let(bounded, of))
 
 
@@ -382,8 +382,8 @@ def power_from_exponent(x: Expr, y: Expr, size_of_power: Expr) -> Expr:
 
 def _square_root(x: Expr) -> Expr:
     """`x ** 0.5`: the square root, except for minus zero and minus infinity."""
-    # The bits are compared, because TVM assumes that no number is less than the lowest finite
-    # number.
+    # The bits are compared, and not the numbers, because TVM assumes that no number is less than
+    # the lowest finite number.
     is_minus_infinity = tirx.reinterpret("int32", x) == _i32(_MINUS_INFINITY_BITS)
     root = tirx.Select(is_minus_infinity, _f32(math.inf), tirx.sqrt(x))
     return tirx.Select(x == _f32(0), _f32(0), root)
@@ -402,9 +402,9 @@ _POWERS: dict[float, Callable[[Expr], Expr]] = {
 def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
     """`body` applied to a variable that is bound to `value`, so that `value` is computed once.
 
-    TVM's passes simplify each bound value several times, and each time put it in place of its
-    variable. To save this time, a value that is used only once is not bound. The variables that a
-    value needs are bound before the value, not inside of it.
+    TVM's passes simplify each bound value several times, which takes time. So a value that is used
+    only once is not bound. The variables that a value needs are bound before the value, not inside
+    of it.
     """
     if isinstance(value, (tirx.Var, tirx.FloatImm)):
         return body(value)

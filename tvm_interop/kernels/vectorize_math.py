@@ -51,9 +51,9 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     TVM's analyzer replaces each variable by the expression it is bound to. Two nested calls of
     functions would therefore take minutes to compile, and three nested calls hours. So an argument
-    that contains a function is first stored in a buffer, and then read from the buffer. An argument
-    in a branch of a condition may be computed only if the condition holds. So if an argument in a
-    branch contains a function, the call of the outer function is not replaced.
+    that contains a function is first stored in a buffer, and then read from the buffer. This is not
+    done in a branch of a condition, because an argument there may be computed only if the condition
+    holds. If such an argument contains a function, the call of the outer function is not replaced.
     """
     body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))
     in_vectors = _stores_in_vectors(body)

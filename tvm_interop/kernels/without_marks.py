@@ -4,10 +4,10 @@
 
 `storage_alignment` says that an argument begins at a multiple of 64 bytes. TVM marks only
 arguments, because it allocates all other buffers itself. With this mark, LLVM may use instructions
-that fail at addresses that are not a multiple of 64. A caller's arrays seldom begin at a multiple
-of 64: NumPy's begin at a multiple of 16. Without this mark, kernels take any address that is a
-multiple of the element's size, and runs need not copy their inputs. Vector instructions that accept
-any address are as fast on aligned data.
+that fail at other addresses. A caller's arrays seldom begin at a multiple of 64: NumPy's begin at a
+multiple of 16. Without this mark, kernels accept any address that is a multiple of the element's
+size, so runs need not copy their inputs. Vector instructions that accept any address are as fast on
+aligned data.
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ class LatencyModel(ABC):
     may_refuse: whether `stages` may return inf for a stage. Schedulers never choose a stage with
         this latency.
     stage_us: microseconds that every stage takes in addition to its operators, for example for a
-        barrier after the stage. `op` does not include them. The default is 0, because plans have no
-        barriers, and the measured latency of a stage includes the forks and joins of its streams.
+        barrier after the stage. `op` does not include them. The default is 0. Plans have no
+        barriers, and the measured latency of a stage already includes the forks and joins of its
+        streams.
     """
 
     is_costly: bool = False
@@ -59,8 +60,8 @@ class LatencyModel(ABC):
         """Measure again the stages that a search has chosen, and return how many were measured.
 
         A search prefers stages whose measured latencies are low by chance, so the sum of these
-        latencies is too small. New measurements were not selected in this way, so they replace the
-        old ones. A model that does not measure returns 0.
+        latencies is too small. New measurements do not have this bias, so they replace the old
+        measurements. A model that does not measure returns 0.
         """
         return 0
 
@@ -122,7 +123,7 @@ class LatencyOver(LatencyModel):
         return self._base.stages(stages)
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let `base` measure stages again, and return how many it measured."""
+        """Make `base` measure stages again, and return how many it measured."""
         return self._base.measure_again(stages)
 
     def transfer(self, u: int, v: int) -> float:
@@ -152,7 +153,7 @@ class LatencyTable(LatencyModel):
         stream). The stage takes as long as its most loaded stream. None gives each group its own
         stream.
     transfers: microseconds of a copy from one GPU to another, by (producer, reader), as
-        `Link.transfers` gives them. Every edge for which a latency is asked needs an entry. With
+        `Link.transfers` gives them. Each edge whose transfer is asked for needs an entry. With
         None, copies take no time.
     stage_us: microseconds that each stage takes in addition to its operators (see `LatencyModel`).
     wait_us: microseconds that a wait between streams takes. A stage on k streams has 2 (k - 1)

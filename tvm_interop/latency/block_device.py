@@ -65,8 +65,8 @@ class BlockDevice:
     ) -> BlockKernel:
         """Describe a kernel whose blocks each have an equal part of `flops` and `nbytes`.
 
-        A block that runs alone on the GPU takes `block_us` plus the time of its arithmetic or of
-        its memory traffic, whichever is longer. The GPU does both at the same time.
+        A block that runs alone on the GPU does its arithmetic and its memory traffic at the same
+        time. So it takes `block_us` plus the longer of these two times.
 
         Parameters
         ----------

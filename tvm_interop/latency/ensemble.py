@@ -1,8 +1,8 @@
 """An ensemble of models (boosted trees) that predicts a number and how uncertain the number is.
 
-Each member of the ensemble learns from its own random draw of the samples. If there are few samples
-like the one to predict, the members' predictions differ. So the size of these differences says how
-uncertain the prediction is.
+Each member of the ensemble learns from its own random draw of the samples. If only few samples are
+similar to the one to predict, the members' predictions differ. So the size of these differences
+says how uncertain the prediction is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Estimates a latency from several runs: their median, their spread and their number.
 
-Another program may use the core during a run. Such a run takes longer than the work itself takes.
-So the run does not count (see `undisturbed`).
+If another program uses the core during a run, the run takes longer than its work. Such a run does
+not count (see `undisturbed`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ shortest run.
 def undisturbed(
     seconds: Sequence[float] | npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """The times of those runs that take at most a quarter longer than the shortest run, ascending.
+    """The times of the runs that take at most a quarter longer than the shortest run, ascending.
 
     On a quiet machine, the result holds nearly all runs. On a busy machine, most runs may have
     waited for a core, and the median of all runs would include these waits.

@@ -9,17 +9,18 @@ The model of the GPU has four rules:
   behind it ("GPU blocking", section 2.3). Kernels that become ready at the same time join in launch
   order.
 - A block goes to the least full multiprocessor among those on which it still fits. A multiprocessor
-  has block slots, threads, registers and shared memory. Its fullness is the largest of the
-  fractions of these resources that are taken. A fixed order of the multiprocessors breaks ties. A
-  block stays where it is until it ends.
+  has block slots, threads, registers and shared memory. For each resource, a fraction is taken. The
+  fullness of the multiprocessor is the largest of these fractions. A fixed order of the
+  multiprocessors breaks ties. A block stays where it is until it ends.
 - The blocks of a multiprocessor share its arithmetic units. If the blocks need more arithmetic than
   the multiprocessor can do, all of them slow down by the same factor.
 - All running blocks share the memory bandwidth. If together they need more than there is, each
-  block gets an equal part. But a block that needs less than an equal part gets only what it needs,
-  and the rest goes to the other blocks (max-min fairness).
+  block gets an equal part. A block that needs less than an equal part gets only the part that it
+  needs, and the other blocks share the rest (max-min fairness).
 
-Multiprocessors with the same running blocks, which have done the same part of their work, go on in
-the same way. So they are simulated as one multiprocessor, which changes no result.
+If several multiprocessors run the same blocks, and these blocks have done the same part of their
+work, the multiprocessors go on in the same way. So they are simulated as one multiprocessor, which
+changes no result.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ this range, no computed time or rate overflows.
 
 @dataclass(frozen=True)
 class BlockKernel:
-    """What the simulation needs to know about a kernel. All blocks of the kernel are alike.
+    """The properties of a kernel that the simulation needs. All blocks of the kernel are alike.
 
     Attributes
     ----------
@@ -180,7 +181,8 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
     A kernel starts when its first block starts.
 
     Complexity: events * (different multiprocessors + running kernels). An event is the end of
-    blocks. The blocks of a kernel that run at once (a wave) cause at least one event.
+    blocks. Each wave of a kernel, which is a set of blocks that run at once, causes at least one
+    event.
     """
     gpu = _Gpu(on.multiprocessors, on.bytes_a_us)
     start_us = [0.0] * len(launches)
@@ -274,8 +276,7 @@ class _Cohort:
 
 
 class _Alike:
-    """A group of multiprocessors that run the same blocks, which have done the same part of their
-    work.
+    """A group of multiprocessors in the same state: they run the same blocks, at the same progress.
 
     Attributes
     ----------
@@ -360,7 +361,7 @@ class _Gpu:
         )
 
     def advance(self, step_us: float) -> list[_Running]:
-        """Let the blocks run for `step_us`. Return the kernels that end, in launch order."""
+        """Run the blocks for `step_us`. Return the kernels that end, in launch order."""
         ended: list[_Running] = []
         changed = False
         for alike in self._all:

@@ -1,4 +1,4 @@
-"""Latencies of stages whose groups slow each other down, not only by shared cores and bandwidth."""
+"""Latencies of stages whose groups slow each other down by more than shared cores and bandwidth."""
 
 from __future__ import annotations
 

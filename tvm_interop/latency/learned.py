@@ -44,8 +44,8 @@ class PredictionError:
     Attributes
     ----------
     stages: number of stages compared.
-    mape: mean of |predicted - measured| / measured, the mean absolute percentage error. Instead of
-        a divisor below half a microsecond, half a microsecond is used.
+    mape: mean of |predicted - measured| / measured, the mean absolute percentage error. The divisor
+        is at least half a microsecond.
     spearman: rank correlation, 1 if predictions and measurements have the same order; nan if it is
         not defined.
     """

@@ -40,9 +40,9 @@ class LearnedOperators:
     of the result. The second comes from boosted trees, which learn by how much operators of other
     programs differ from this line. The third corrects for this program: it is the median difference
     between the operators measured so far (`observe`) and the sum of the first two terms. If enough
-    operators of this program were measured, further trees learn the rest of each difference.
-    Records of another CPU or another target help too. Predictions from them are wrong by nearly the
-    same factor for all operators, and the median corrects this factor.
+    operators of this program were measured, further trees learn the differences that remain.
+    Records of another CPU or another target help too. Predictions from such records are wrong by
+    nearly the same factor for all operators, and the median corrects this factor.
 
     Parameters
     ----------

@@ -26,8 +26,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     Attributes
     ----------
-    hash: a hash of everything that decides the latency: the kernel's code and shapes, or a library,
-        its version and the operator's description.
+    hash: a hash of everything that decides the latency. For a kernel, these are its code and
+        shapes. For a library's operator, these are the library, its version and the operator's
+        description.
     name: a name for people to read: the kernel's name, or the library and what it computes.
     arguments: type and shape of each tensor that the operator reads, followed by the type and shape
         of each tensor that it writes.

@@ -111,8 +111,8 @@ def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
 class MergingConvs(LatencyOver):
     """Adds the latencies of merged convolutions to a latency model that does not know them.
 
-    The merged operator takes as long as `price` says. Its output must be cut into the outputs of
-    the single convolutions. At batch 1, cutting takes no time, because each single output is
+    The latency of the merged operator is given by `price`. Its output must be cut into the outputs
+    of the single convolutions. At batch 1, cutting takes no time, because each single output is
     contiguous in the merged output. For larger batches, `price` must include the time of cutting.
 
     Parameters

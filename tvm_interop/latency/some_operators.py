@@ -37,7 +37,7 @@ class LatencyOfSome(LatencyOver):
         return self._base.stages([self._old(groups) for groups in stages])
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let `base` measure stages again, and return how many it measured."""
+        """Make `base` measure stages again, and return how many it measured."""
         return self._base.measure_again([self._old(groups) for groups in stages])
 
     def transfer(self, u: int, v: int) -> float:

@@ -1,4 +1,4 @@
-"""Recognises activation functions by their values, so it does not matter which operators are used.
+"""Recognises activation functions by their values, and not by the operators that compute them.
 
 A chain of element-wise operators on one tensor and on constant numbers is a function of one number.
 This module computes the function for many arguments. If all results agree with those of an
@@ -240,8 +240,8 @@ def _only_leaves_by(
     inside = [
         arg for var in computed for arg in getattr(values.get(var), "args", ()) if arg in computed
     ]
-    # `computed` includes `source`. The operator that computes `source` adds nothing to `inside`,
-    # because its arguments are not in `computed`.
+    # `computed` includes `source`. This adds nothing to `inside`, because the arguments of the
+    # operator that computes `source` are not in `computed`.
     return uses[last] > 0 and all(
         uses[var] == sum(1 for arg in inside if arg.same_as(var))
         for var in computed
@@ -262,8 +262,8 @@ def _recognised(results: _Array) -> Activation | None:
 def _recognised_clip(results: _Array) -> Activation | None:
     """The ReLU or the clip with these results; None for other results.
 
-    A bound is the result for at least two samples. A single sample that gives the smallest or the
-    largest result is the end of the samples, and not a bound.
+    A bound is the result for at least two samples. If only one sample gives the smallest or the
+    largest result, it lies at the end of the samples, and its result is not a bound.
     """
     low, high = float(np.min(results)), float(np.max(results))
     if not low < high:

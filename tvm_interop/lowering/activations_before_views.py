@@ -45,10 +45,10 @@ class ActivationsBeforeViews:
 
     A kernel library computes a convolution and an activation in one call, but only if nothing lies
     between them. In SegFormer and PVT v2, each convolution is reshaped and transposed from an image
-    to a sequence before its GELU. An activation treats each number alone, so it gives the same
-    numbers before and after a transposition. This pass moves an activation if one of the operators
-    between the convolution and the activation is a transposition, and if nothing else reads the
-    tensors between the two.
+    to a sequence before its GELU. An activation is computed for each number independently, so it
+    gives the same numbers before and after a transposition. This pass moves an activation if one of
+    the operators between the convolution and the activation is a transposition, and if nothing else
+    reads the tensors between the two.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

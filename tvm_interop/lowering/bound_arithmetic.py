@@ -143,8 +143,8 @@ def arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
     if "float" not in dtype:
         return found if within(found, whole) else whole
     # `padding_bounds` states the assumption that results lie in the range of ordinary floats,
-    # `whole`. There is one exception. If an operand's bound goes beyond `whole` at one end, the
-    # result's bound may go beyond it at the same end. For a product or a quotient it may do so at
+    # `whole`. There is one exception. If an operand's bound exceeds `whole` at one end, the
+    # result's bound may exceed it at the same end. For a product or a quotient, it may exceed it at
     # both ends.
     low, high = other if kind in ("add", "mul", "div") else (-other.greatest, -other.least)
     is_low, is_high = min(one.least, low) < whole.least, max(one.greatest, high) > whole.greatest
@@ -203,8 +203,8 @@ def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         return ANY
     if parts == [ZERO] and kind not in ("call cos", "call sigmoid"):
         return ZERO
-    # If a value with bounds wider than `WIDE` is a divisor, `arithmetic` assumes that it is not 0.
-    # The result of this function may be exactly 0, so its bounds must be narrower than `WIDE`.
+    # `arithmetic` assumes that a divisor is not 0 if its bounds are wider than `WIDE`. The result
+    # of this function may be exactly 0, so its bounds must be narrower than `WIDE`.
     most = 1 + max(4.0, *(abs(end) for part in parts for end in part))
     return Bound(-most, most)
 

@@ -2,8 +2,8 @@
 
 A 1x1 convolution computes each pixel of its result from the channels of the same pixel. A resize
 and an average pooling compute each channel from the pixels of the same channel. All three are
-linear, so they may change places. If the image is smaller on the other side, the convolution then
-has fewer pixels to compute.
+linear, so they may change places. If the image is smaller before the resize or after the pooling,
+the convolution has fewer pixels to compute there.
 
 Decoders of segmentation networks such as SegFormer resize several images to one size, concatenate
 them and convolve the result. The convolution becomes a sum of convolutions of the small images. The
@@ -272,8 +272,8 @@ class _Pools(_Dataflow):
         """Whether each pixel of a pooling is the mean of a whole window, and there are fewer pixels
         than before.
 
-        At the border of an image, windows may be cut off or contain padding. A shift of the
-        channels would then not stay the same.
+        At the border of an image, windows may be cut off or contain padding. The mean of such a
+        window is not shifted by the same number as the channel.
         """
         attrs = pool.attrs
         before, after = static_shape(pool.args[0].ty), static_shape(pool.ty)

@@ -1,7 +1,7 @@
 """Changes convolutions so that they do not compute results that a later slice removes.
 
-Temporal convolutional networks pad a convolution on both sides and remove the last results, so that
-each result depends only on its own and earlier positions.
+Temporal convolutional networks pad a convolution on both sides and remove the last results. The
+remaining results depend only on their own and earlier positions.
 """
 
 from __future__ import annotations

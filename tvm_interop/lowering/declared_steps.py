@@ -41,7 +41,7 @@ def goes_through_positions(kernels: Sequence[tirx.PrimFunc], lengths: Sequence[i
 def layouts_after(
     op: Operator, kernel: tirx.PrimFunc, layouts: Mapping[int, Layout], length: int
 ) -> dict[int, Layout]:
-    """Return the layouts (see `position_form`) of those results of an operator that have positions.
+    """Return the layouts (see `position_form`) of an operator's results, if they have positions.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ def bounds_after(
 def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
     """The bound of a sum of at most `count` numbers.
 
-    If a value with a bound wider than `WIDE` is a divisor, the proof assumes that it is not 0. The
-    sum may be exactly 0, so its bound must be narrower than `WIDE`, or unknown.
+    The proof assumes that a divisor is not 0 if its bound is wider than `WIDE`. The sum may be
+    exactly 0, so its bound must not be wider than `WIDE`: it is narrower, or unknown.
     """
     found, whole = Bound(count * min(each.least, 0), count * max(each.greatest, 0)), ordinary(dtype)
     is_small = found.greatest - found.least <= WIDE

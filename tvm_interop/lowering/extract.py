@@ -41,10 +41,10 @@ def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
     -------
     program
         A program with one operator for each `call_tir`, in the order of the bindings. A reshape
-        becomes an alias of another value. So does a kernel that only copies its input to another
-        shape, which TVM keeps if its result is an output. Equal constants become one weight. If an
-        output is the same as an input, a weight or another output, it becomes an alias of that
-        value. If both also have the same name, they become one value.
+        becomes an alias of another value. A kernel that only copies its input to another shape
+        becomes an alias too; TVM keeps such a kernel if its result is an output. Equal constants
+        become one weight. If an output is the same as an input, a weight or another output, it
+        becomes an alias of that value. If both also have the same name, they become one value.
 
     Raises
     ------

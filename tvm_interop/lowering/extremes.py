@@ -77,8 +77,8 @@ def _leaky_relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _largest_of_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Make TVM's kernel of a max pooling, but with minus infinity as its initial value.
 
-    TVM's initial value is the smallest finite number, which TVM returns if all numbers of a window
-    are minus infinity.
+    TVM's initial value is the smallest finite number. TVM would return this number if all numbers
+    of a window are minus infinity.
     """
     made = _usual(bb, call)
     dtype = _dtype(call)
@@ -159,8 +159,8 @@ def _within(x: te.Tensor, at: tuple[Any, ...]) -> list[Any]:
 
 
 def _over_axes(name: str, better: Better, worst: float) -> Legalization:
-    # TVM's initial value is the smallest finite number, which TVM returns if all numbers of a row
-    # are minus infinity.
+    # TVM's initial value is the smallest finite number. TVM would return this number if all numbers
+    # of a row are minus infinity.
     reducer = te.comm_reducer(
         lambda a, b: _better_of(better, a, b), lambda dtype: tirx.const(worst, dtype), name=name
     )

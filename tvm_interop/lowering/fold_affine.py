@@ -103,7 +103,7 @@ class _Chains:
         return [relax.VarBinding(inner, call), relax.VarBinding(var, builder.normalize(result))]
 
     def _norm_alone(self, binding: relax.Binding) -> list[relax.Binding]:
-        """A batch norm that does not follow a convolution, as one scale and one shift.
+        """Replace a batch norm that does not follow a convolution by one scale and one shift.
 
         All other operators stay, because they are computed in the order that the model gives. A
         norm of float16 is computed in float32: if its scale and its shift nearly cancel, few

@@ -1,9 +1,9 @@
 """Folds operators on constants, by running the same kernels as at run time.
 
-The kernels are the same as at run time, so an operator gives the same result for a constant as for
-an input with the same numbers. TVM's `FoldConstant` would use TVM's own kernels, but the kernels of
-this package differ from them (see `legalizations`). `FoldConstant` would also make a kernel for
-every operator of the model, to find out which operators it can fold.
+So an operator gives the same result for a constant as for an input with the same numbers. TVM's
+`FoldConstant` would use TVM's own kernels, but the kernels of this package differ from them (see
+`legalizations`). `FoldConstant` would also make a kernel for every operator of the model, to find
+out which operators it can fold.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from .names import bindings_of
 
 @module_pass(opt_level=0, name="FuseKernels")
 class FuseKernels:
-    """Makes one kernel of each group by TVM's `FuseTIR`, and marks the element-wise ones.
+    """Makes one kernel of each group by TVM's `FuseTIR`, and marks element-wise kernels.
 
     `FuseTIR` loses the kernels' attribute `op_pattern`. This pass sets it for groups in which all
     kernels are element-wise, because tensors of such a kernel may have a blocked layout

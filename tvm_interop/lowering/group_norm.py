@@ -5,7 +5,7 @@ float32, the error of this difference exceeds the usual epsilon if the numbers a
 as large as their spread. If all numbers are equal, the variance may even be negative, so an image
 of one colour gives NaN. The kernels made here subtract the mean before they square.
 
-TVM's kernels sum numbers and squares in one loop, which TVM's schedules do not vectorise. The
+TVM's kernels sum numbers and squares in one loop. TVM's schedules do not vectorise this loop. The
 kernels here have a separate loop for each sum. These loops are vectorised, and take a tenth of the
 time.
 """
@@ -21,8 +21,8 @@ from tvm import relax, te, tirx, topi
 def legalize_group_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Make the kernel of a group normalisation.
 
-    TVM's own kernel is used unless the channels are the axis after the batch and all later axes are
-    normalised.
+    TVM's own kernel is used in two cases: the channels are not the axis after the batch, or not all
+    later axes are normalised.
     """
     return _legalized(bb, call, int(call.attrs.num_groups))
 

@@ -58,8 +58,8 @@ class Group:
     def repeats_arguments(self) -> bool:
         """Whether two arguments are the same tensor.
 
-        If a tensor is an argument twice, the group's kernel would have one parameter for it,
-        although the description lists it twice.
+        If a tensor is an argument twice, the group's kernel has only one parameter for it, but the
+        description lists it twice.
         """
         return any(arg.same_as(other) for i, arg in enumerate(self.args) for other in self.args[:i])
 

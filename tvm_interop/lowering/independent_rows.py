@@ -2,9 +2,9 @@
 
 The proof examines the kernels of a lowered model, before they are scheduled. The model is lowered
 for several sizes of a dimension, such as the batch. Every statement of a kernel must compute a row
-of its result only from the same row of the tensors that it reads. The computation must be the same
-for all rows and all sizes. By induction over the statements, the model then computes each row of
-its outputs only from the same row of its inputs.
+of its result only from the same row of the tensors that it reads, and in the same way for all rows
+and all sizes. If all statements do, each row of the model's outputs depends only on the same row of
+its inputs, by induction over the statements.
 
 For a tensor that has rows, the proof knows the block: the number of neighbouring elements that
 belong to the same row. The element at position p of the flattened tensor belongs to row `p // block
@@ -293,8 +293,8 @@ class _KernelProof:
         """Name the buffers of a kernel by their order.
 
         The buffers' own names may differ between sizes. For example, two operators may have equal
-        kernels for one size only. They then share one kernel for this size, which has the names of
-        one of them.
+        kernels for only one size. For this size they share one kernel, which has the names of one
+        of the operators.
         """
         names = {param: f"parameter{i}" for i, param in enumerate(kernel.params)}
         for store in stores:

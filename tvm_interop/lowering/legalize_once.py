@@ -2,9 +2,9 @@
 
 Most networks repeat a layer. TVM's `LegalizeOps` makes a kernel for each operator, and then finds
 that the module already has an equal kernel. In this module, an operator that is like an earlier
-operator uses the earlier kernel, and no new kernel is made. The lowered module is the same as by
-`LegalizeOps` alone, with one exception: equal poolings share a kernel too. `extremes` changes the
-kernel of a pooling after TVM has made it, so TVM does not find the equal kernel.
+operator uses the earlier kernel, and no new kernel is made. `LegalizeOps` alone would give the same
+lowered module, except for poolings. `extremes` changes the kernel of a pooling after TVM has made
+it, so TVM does not find that two poolings have equal kernels. Here equal poolings share a kernel.
 """
 
 from __future__ import annotations

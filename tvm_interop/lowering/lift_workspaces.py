@@ -24,10 +24,10 @@ def lift_workspaces(program: Program) -> Program:
     exactly as long as the operator runs, and the checks of the plan cover it.
 
     TVM would take a workspace from a pool at the launch, and give it back when the launch returns,
-    long before the GPU has finished. This is wrong in two cases. A kernel on another stream may be
-    given the same memory while it is in use. And a CUDA graph would keep using memory that the pool
-    has since given to other kernels. The first case cannot occur if each operator waits for the
-    operator launched before it, but the second can.
+    long before the GPU has finished. This is wrong for two reasons. First, a kernel on another
+    stream may get the same memory while it is in use. This cannot happen if each operator waits for
+    the operator launched before it. Second, a CUDA graph would keep using memory that the pool has
+    since given to other kernels. This can always happen.
 
     Only buffers that a kernel allocates outside of all its loops become outputs.
     `kernels_with_workspace` finds the kernels with other buffers in GPU memory. If operators share

@@ -55,9 +55,9 @@ class Masks(NamedTuple):
     Attributes
     ----------
     names: the names of the inputs that must be 0 at padded positions.
-    anchor: where the inputs must be 1, so that the results are right. For `first`, `any` or `all`,
-        the inputs are masks, with numbers from 0 to 1. The masks must be 1 at the first position,
-        at one or more positions, or at all positions. For `nowhere`, there is no such condition.
+    anchor: where the inputs must be 1, so that the results are right: at the `first` position, at
+        `any` one position, or at `all` positions. In these three cases the inputs are masks, with
+        numbers from 0 to 1. For `nowhere`, there is no such condition.
     """
 
     names: tuple[str, ...]
@@ -94,10 +94,10 @@ def masked_in_all(
     Parameters
     ----------
     each: for each model, its programs by length, and the number of independent rows of each input
-        (`independent_rows`), by name. If a mask must be 1 at `any` position, each of these rows
-        must have a 1. The rows may have it at different positions. A row is independent, so it
-        gives the same results as in a batch of copies of itself, where all rows have the 1 at the
-        same position.
+        (`independent_rows`), by name. If the 1 of a mask may be at `any` position, each of these
+        rows must have a 1. The rows may have their 1 at different positions, although the proof
+        assumes one position for all rows. A row is independent, so it gives the same results as in
+        a batch of copies of itself, and this batch fulfils the assumption.
 
     Raises
     ------
@@ -321,8 +321,9 @@ class _Proof:
         return within not in (1, self._rows.get(value.name)) and not may_be_rows
 
     def proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
-        """The number of operators for which the proof succeeds with these masks, and why it fails
-        for the next operator.
+        """The number of operators that the proof covers with these masks, and why it then fails.
+
+        The reason is about the next operator.
         """
         program = self._programs[self._largest]
         bounds: dict[int, Bounds] = {}

@@ -81,8 +81,8 @@ def merged_alone(
     """Return a module with only the merged operators of `mod`, to measure their latencies.
 
     For each group, in order, `main` returns the outputs of the group's operators, as slices of the
-    merged operator's output. If only a concat reads these slices, side by side, `main` returns the
-    merged operator's output undivided. Groups may have operators in common.
+    merged operator's output. If the only reader of these slices is a concat that joins them again,
+    `main` returns the merged operator's output undivided. Groups may have operators in common.
 
     Returns
     -------
@@ -192,7 +192,7 @@ def pick_chains(chains: dict[str, Chain], names: Sequence[str]) -> list[Chain]:
 
     Raises
     ------
-    ScheduleError: a name is not that of an operator that can be merged, or the chains do not fit
+    ScheduleError: a name is not the name of a mergeable operator, or the chains do not fit
         together.
     """
     for name in names:
@@ -270,9 +270,9 @@ def _rewritten(main: relax.Function, merges: Sequence[_Merge]) -> relax.Function
 
 
 def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
-    """The variable of that merged operator which comes first in `main`.
+    """The variable of the merged operator that comes first in `main`.
 
-    The tensor that all merged operators read is defined before the returned variable.
+    The tensor that all merged operators read is defined before this variable.
     """
     begins = {chain.vars[0] for chain in merge.chains}
     return next(binding.var for binding in bindings_of(main) if binding.var in begins)
@@ -326,9 +326,7 @@ def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
 
 
 def _place_of(parts: Sequence[relax.Var], fields: Sequence[relax.Expr]) -> int | None:
-    """The index from which on `fields` has all `parts`, in order; None if there is no such
-    index.
-    """
+    """The index in `fields` from which on `parts` follow in order; None if there is none."""
     for i in range(len(fields) - len(parts) + 1):
         if all(a.same_as(b) for a, b in zip(fields[i:], parts, strict=False)):
             return i

@@ -107,7 +107,7 @@ class NewBindings:
         return list(self._made)
 
     def defining(self, var: relax.Var) -> list[relax.Binding]:
-        """All bindings, of which the last defines `var`. There must be at least one."""
+        """All bindings. The last of them defines `var`. There must be at least one binding."""
         return [*self._made[:-1], relax.VarBinding(var, self._made[-1].value)]
 
 

@@ -41,8 +41,9 @@ class NarrowStorage:
     Run this pass between `FuseAndName` and `FuseTIR`. A tensor is called narrow if it is stored as
     bfloat16. A unit with narrow tensors becomes a group that converts its inputs to float32,
     computes, and rounds its result. `FuseTIR` makes one kernel of this group. Inputs, outputs and
-    weights of the model stay float32. So do tensors that anything other than a unit or a reshape
-    defines or reads. The descriptions for kernel libraries say how each tensor is stored.
+    weights of the model stay float32. A tensor also stays float32 if anything other than a unit or
+    a reshape defines or reads it. The descriptions for kernel libraries say how each tensor is
+    stored.
 
     Parameters
     ----------

@@ -5,18 +5,18 @@ position that is not padded is called given. The anchor is a given position that
 tensor has these bounds:
 
 - The bound `all` holds for all elements.
-- The list `filled` has a bound for each position of an element. It holds if this position is padded
-  and the other positions of the element are given.
-- The list `anchor` has a bound for each position of an element. It holds if this position is the
-  anchor, whatever the other positions are.
+- The list `filled` has a bound for each position of an element. The bound holds if this position is
+  padded and the other positions of the element are given.
+- The list `anchor` has a bound for each position of an element. The bound holds if this position is
+  the anchor. The other positions may be any.
 - The bound `given` holds if all positions of an element are given, and the bound `all_filled` holds
   if all are padded.
 
-The bounds assume one condition: all floats that the model computes, at given and at padded
-positions, are finite, and their absolute values are at most `ORDINARY`. This does not include
-floats whose bounds are known to be larger, such as the very negative number that a mask adds to a
-score. A padded position holds the numbers that the model computes for a longer sequence. In this
-sequence, the last element is repeated at the padded positions, with a mask of 0.
+The bounds assume that all floats that the model computes are finite, with absolute values of at
+most `ORDINARY`, at given and at padded positions. Floats whose bounds are known to be larger are
+excepted, such as the very negative number that a mask adds to a score. A padded position holds the
+numbers that the model computes for a longer sequence. In this sequence, the last element is
+repeated at the padded positions, with a mask of 0.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
 
 
 def _all(form: Form, at: str) -> dict[str, str]:
-    """A dictionary with the word `at`, such as `given`, for each loop over written positions."""
+    """Map each loop over written positions to the word `at`, such as `given`."""
     return dict.fromkeys(map(str, form.positions), at)
 
 
@@ -198,7 +198,7 @@ def _is_mixed(part: Any, form: Form) -> bool:
 
 
 def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
-    """The bound of a value with the bound `old`, combined with values that have the bound `new`."""
+    """The bound of the result of combining two values, whose bounds are `old` and `new`."""
     if kind == "max":
         return Bound(max(old.least, new.least), max(old.greatest, new.greatest))
     if kind == "min":

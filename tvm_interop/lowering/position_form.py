@@ -53,9 +53,9 @@ class Known(NamedTuple):
     names: the names of all buffers. They are the same for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the value of each constant that consists of a single integer.
-    places: some constants hold indices into a flattened tensor. Exported models use them to read a
-        mask. Each index is a position plus `m` times the length. This is the largest `m` in each
-        such constant.
+    places: the largest `m` in each constant of the following kind. Exported models read a mask by
+        constant indices into a flattened tensor. Each such index is a position plus `m` times the
+        length.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 
@@ -79,7 +79,7 @@ class Form(NamedTuple):
     loops: for each loop around the statement, a `PositionLoop` if it is a loop over positions, else
         its length.
     places: the indices of the written element, apart from the positions.
-    conditions: the statement runs only if all of these conditions are true.
+    conditions: the conditions under which the statement runs. All of them must be true.
     """
 
     buffer: str
@@ -336,9 +336,7 @@ class _Reader:
         return tuple(positions), tuple(places)
 
     def _earlier(self, index: Any) -> Position | None:
-        """The position `index`, if it is at least 0 and before the position of a loop; else
-        None.
-        """
+        """The position `index`, if it is at least 0 and less than a loop's position; else None."""
         if not self._known.is_padded:
             return None
         for name, position in self._positions.items():

@@ -145,8 +145,10 @@ def _steps(
 def _rounded(
     value: relax.Call, array: np.ndarray, scale: np.ndarray, zero: np.ndarray
 ) -> _Constant | None:
-    """The integers of a constant that the model itself rounds, as models do that were trained with
-    rounding. The bits are those of `quantised_kernels.rounded_to_steps`.
+    """The integers of a constant that the model itself rounds.
+
+    Models that were trained with rounding do this. The bits are those of
+    `quantised_kernels.rounded_to_steps`.
     """
     dtype = str(value.ty.dtype)
     if dtype not in ("int8", "uint8") or array.dtype != np.float32 or scale.dtype != np.float32:

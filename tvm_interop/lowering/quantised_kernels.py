@@ -1,7 +1,7 @@
 """Exact kernels of quantised operators, which run if a kernel library is missing at run time.
 
 A library may multiply by the scale and add the bias with a single rounding. So its results may
-differ by 1 from those of the kernels made here. This module has the code that all kinds of
+differ by 1 from the results of the kernels made here. This module has the code that all kinds of
 operators share. The code for each kind is in `recognise/`.
 """
 

@@ -1,6 +1,4 @@
-"""Describes, as a text that is the same for any batch size, what a statement computes for one
-row.
-"""
+"""Describes what a statement computes for one row, as a text that is equal for all batch sizes."""
 
 from __future__ import annotations
 
@@ -63,7 +61,8 @@ class RowLoop(NamedTuple):
     ----------
     position: the loop's position among the loops around the statement.
     each: the total number of steps of the loop that belong to one row.
-    neighbours: the number of consecutive steps that belong to one row before the next row begins.
+    neighbours: the number of consecutive steps that belong to one row, before steps of the next
+        row follow.
     """
 
     position: int
@@ -112,8 +111,8 @@ class _Form:
         self._store, self._buffers, self._blocks, self._loop = store, buffers, blocks, loop
         self._analyzer = sym.Analyzer()
         self._row = tirx.Var("row", "int64")
-        # Maps the text of each element that is read from a `Counter` to a variable. The variable
-        # stands for the element's value in the first row.
+        # Variables for elements that are read from a `Counter`, by the text of the element. A
+        # variable stands for the element's value in the first row.
         self._bases: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}

@@ -30,9 +30,9 @@ class RowProducts:
     result (..., N, 1) is then reshaped to (..., 1, N). A row and a column with the same numbers are
     the same in memory, so these reshapes copy nothing. Each number of the result is a sum of the
     same terms as before. There may be reshapes of the leading axes between the transposition and
-    the product. Two kinds of transpositions are kept. Those of constants are computed at compile
-    time. Those that are multiplied by several rows are kept because one product then reads the
-    tensor once for all rows.
+    the product. Two kinds of transpositions are kept. A transposition of a constant is computed at
+    compile time. A transposition that is multiplied by several rows pays, because one product then
+    reads the tensor once for all rows.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

@@ -1,9 +1,9 @@
 """Makes kernels of `relax.scatter_elements` for indices that cover only a part of the data's axes.
 
 The indices may be shorter than the data along each axis, not only along the axis of the scatter.
-TVM's own kernels then write to wrong places: they join all axes before the axis of the scatter into
-one, and all axes after it, with the lengths of the data in one case and those of the indices in the
-other.
+TVM's own kernels then write to wrong places. They join all axes before the axis of the scatter into
+one axis, and all axes after it into another. In one of the two they use the lengths of the data,
+and in the other the lengths of the indices.
 
 Source: the definition of `ScatterElements` in the ONNX specification.
 """
@@ -35,8 +35,9 @@ _ROWS = [0, 0, 0, 0]
 def legalize_scatter_elements(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Make the kernel of a `relax.scatter_elements`.
 
-    TVM's own kernel is used if it is right: a shape is unknown, or the axes that TVM joins are as
-    long in the indices as in the data, except for the first of them.
+    TVM's own kernel is used in two cases. Either a shape is unknown, or the axes that TVM joins are
+    as long in the indices as in the data, so that TVM's kernel is right. The first of the joined
+    axes may be shorter in the indices.
     """
     data, indices, updates = call.args
     shape, places = static_shape(data.ty), static_shape(indices.ty)

@@ -1,9 +1,9 @@
 """Computes only the rows of a tensor that are read.
 
 Vision transformers and BERT classify by one position of the last layer: they compute all positions,
-and select the first. A product of the last layer then needs one row, not hundreds. Most operators
-of a layer compute each row of their result from one row of an input, so that the selection can be
-moved before them.
+and select the first. Most operators of a layer compute each row of their result from one row of an
+input. So the selection can be moved before these operators. A product of the last layer then
+computes one row, instead of hundreds.
 """
 
 from __future__ import annotations
@@ -278,9 +278,10 @@ _REDUCTIONS = {_op(name) for name in ("max", "mean", "min", "sum")}
 
 
 def _operands(call: Any, axis: int) -> list[Operand] | None:
-    """The arguments of `call` of which only some rows are read, for some rows of its result.
+    """The arguments of `call` that are read row by row.
 
-    None if a row of the result, along `axis`, is not computed from the same row of the arguments.
+    A row of the result, along `axis`, is computed from the same row of these arguments. None if the
+    operator does not compute its result row by row.
     """
     if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
         return None

@@ -1,9 +1,9 @@
 """Divides large operators into parts, which are operators too.
 
 Since parts are operators, the scheduler decides both how cores share a large operator and which
-operators run in parallel. Like all operators, parts wait for each other by the executor's events.
-So they need no barrier for a team of threads. A barrier costs more, and is very slow if another
-program uses one of the cores.
+operators run in parallel. Operators that read the result wait for the parts by the executor's
+events, as for any operator. A barrier for a team of threads would cost more, and would be very slow
+if another program used one of the cores.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from .names import is_meaningful, rename_bindings, replace_bindings
 
 @module_pass(opt_level=0, name="SplitsAsParts")
 class SplitsAsParts:
-    """Replace splits of channels by slices, and concatenate an image itself in place of its slices.
+    """Replace splits of channels by slices, and a concatenation of all slices by the image itself.
 
     A split is a kernel that copies all its results. A slice of channels is read where it lies in
     the image, if the batch has one image and an operator computes the image (see

@@ -46,10 +46,10 @@ class TapsAsChannels:
 
     Conditions: images are float32 of layout N,C,H,W and have a known shape. The weights are
     constant. The stride is 1, and there is one group. The 1x1 convolution must have several times
-    fewer products than the original one, where the channels of both are rounded up to whole
-    vectors. The results of the taps are written and read again, so they must not take more memory
-    than the image. Convolutions for a GPU are not replaced, because the speed there has not been
-    measured.
+    fewer products than the original one. In this count the channels of both are rounded up to whole
+    vectors. The results of the taps must not take more memory than the image, because they are
+    written and read again. Convolutions for a GPU are not replaced, because the speed there has not
+    been measured.
 
     The order of addition changes: the products are added up over the channels of a tap first, and
     then over the taps. Both new operators keep the name of the operator that they replace.
@@ -88,7 +88,7 @@ class _Window(NamedTuple):
 
 
 def _window(binding: relax.Binding) -> _Window | None:
-    """The window of a convolution that is to be replaced; None for anything else."""
+    """The window of a convolution that is to be replaced; None for other operators."""
     call = binding.value if isinstance(binding, relax.VarBinding) else None
     if not isinstance(call, relax.Call) or call.op != _CONV:
         return None

@@ -1,4 +1,4 @@
-"""Lets convolutions and matrix products of float16 add up their terms in float32.
+"""Makes convolutions and matrix products of float16 add up their terms in float32.
 
 onnxruntime, cuDNN and tensor cores add up products of float16 numbers in float32, too. TVM would
 add them up in float16, where 2048 + 1 is 2048 and the largest number is 65504.

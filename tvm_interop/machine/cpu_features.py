@@ -137,8 +137,7 @@ def vector_registers(target: Any) -> Registers:
 
 
 def runs_own_kernels(target: Any) -> bool:
-    """Whether each CPU that can run code for the TVM target `target` can run this project's
-    kernels.
+    """Whether every CPU of the TVM target `target` can run this project's kernels.
 
     This project's own kernels compute convolutions by Winograd's algorithm, attention, and products
     of a single row and a matrix. They need the instructions AVX2 and FMA.

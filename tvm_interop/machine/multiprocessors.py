@@ -213,8 +213,8 @@ def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
 
     The result is the largest of three fractions: of threads, of registers and of shared memory.
     They are computed from the resources that are allocated to the block, which may be more than the
-    block asks for. The result is above 1 if the kernel cannot be launched because one of these
-    resources does not suffice.
+    block asks for. If one of these resources is not enough to launch the kernel, the result is
+    above 1.
 
     Raises
     ------

@@ -68,7 +68,7 @@ class CpuStageTimer:
         self._seed = seed
 
     def why_not(self, op: int) -> str:
-        """Return "", which means "no reason": a library gets only operators that it can run."""
+        """Return "" (no reason), because a library gets only operators that it can run."""
         return ""
 
     def implementation(self, op: int) -> str:

@@ -54,7 +54,7 @@ class _Chain:
     """Times in seconds of those runs of the longer graph from which no latency was computed yet."""
 
     def missing(self, repeats: int) -> int:
-        """How often both graphs must run before `latencies_s` can give `repeats` latencies."""
+        """How often each graph must run, so that `latencies_s` can give `repeats` latencies."""
         return max(repeats - len(self.unused_s), _LEAST_RUNS - len(self.short_s), 0)
 
     def add(self, short_s: Sequence[float], long_s: Sequence[float]) -> None:
@@ -120,7 +120,7 @@ class CudaStageTimer:
         )
         self._streams = _cuda.make_streams([0] * streams)
         # The kernels and the arena refer to the streams, and not to this timer. A reference to the
-        # timer would make a cycle, which would keep tensors on the GPU after the timer is gone.
+        # timer would make a cycle. Tensors would then stay on the GPU after the timer is deleted.
         self._operators = StageOperators(
             program,
             cuda_kernels(kernels, program.operators, self._streams),

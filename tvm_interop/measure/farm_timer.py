@@ -61,7 +61,7 @@ def farm_timer(
     Raises
     ------
     DeviceError
-        The tracker cannot be reached, or no server of that key is free and answers.
+        The tracker cannot be reached, or no free server with the address's key answers.
     InputError
         An operator uses a kernel library. Servers have only TVM's kernels.
     """

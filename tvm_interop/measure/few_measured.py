@@ -223,16 +223,19 @@ class FewMeasured(LatencyModel):
     def settle(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
         """Measure again the stages that a search has chosen, and return how many were measured.
 
-        The method is not named `measure_again`, because a method of that name is called after each
-        run of a scheduler. A search runs its scheduler several times, and only the stages of the
-        last choice should be measured again.
+        This method must not be named `measure_again`, because that method is called after each run
+        of a scheduler. A search runs its scheduler several times, and should measure again only the
+        stages of the last schedule.
         """
         return self._device.measure_again(stages)
 
     def unmeasured(
         self, stages: Sequence[Sequence[Sequence[int]]]
     ) -> list[tuple[tuple[int, ...], ...]]:
-        """The unmeasured stages of several operators among `stages`, one of each kind."""
+        """Return the unmeasured stages among `stages` that have several operators.
+
+        Only one of several stages with the same key is returned.
+        """
         several = [groups for groups in stages if sum(map(len, groups)) > 1]
         if not several:
             return []

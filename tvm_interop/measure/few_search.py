@@ -75,11 +75,11 @@ def search_with_few(
     A scheduler such as `multi-gpu` asks for the latencies of stages of several operators, and gets
     optimistic predictions. Each round runs the scheduler and measures the stages of the new
     schedule. The rounds end when all stages of a new schedule are measured already. So a stage
-    whose prediction is too optimistic is measured before it becomes part of the result. As long as
-    too few stages are measured for predictions, a round draws the stages to measure at random from
-    those that the scheduler asked for. The search also ends when three rounds together gained less
-    than 1%, or when a limit is reached. The result is the best schedule that has only measured
-    stages. If there is no such schedule, the result is a schedule by expected latencies.
+    whose prediction is too optimistic is measured before it becomes part of the result. The first
+    rounds have too few measured stages for predictions. They draw the stages to measure at random
+    from the stages that the scheduler asked for. The search also ends when three rounds together
+    gained less than 1%, or when a limit is reached. The result is the best schedule that has only
+    measured stages. If there is no such schedule, the result is a schedule by expected latencies.
 
     Parameters
     ----------

@@ -32,8 +32,8 @@ class KeptFiles:
     files together exceed the size limit, the files that were not used for the longest time are
     removed. If the folder cannot be written to, nothing is kept and a warning is logged.
 
-    Files may hold machine code, so anybody who can write to a file could run code as you. The
-    folder is therefore made for its owner alone. A folder that belongs to another user, or that
+    Files may hold machine code, so anybody who can write to a file could run code in your name. The
+    folder is therefore made for its owner only. A folder that belongs to another user, or that
     other users can write to, is not used, and a warning is logged (see `ownership`).
     """
 

@@ -70,7 +70,7 @@ def tell(progress: Progress | None, what: str) -> None:
 def counter(progress: Progress | None) -> Progress | None:
     """Return `progress` if it can count other things than stages, such as kernels; otherwise None.
 
-    `progress` can do so if it has the method `say`, which tells users what is counted (see `tell`).
+    To do so, `progress` needs the method `say`, which tells users what is counted (see `tell`).
     Without this method, users would think that stages are counted.
     """
     return progress if hasattr(progress, "say") else None
@@ -80,10 +80,10 @@ class MeasuredLatency(LatencyModel):
     """Latencies measured by running stages on a device, in microseconds.
 
     A stage runs as it will in the model: its groups are packed onto the streams as in a plan, and
-    run at once on the model's executor. Stages run interleaved, in random order. A timed stage runs
-    right after an untimed run of the same stage, so that its time does not depend on the work
-    before it. Without the untimed run, larger operators could empty the caches just before a single
-    operator is timed. The operator could then seem slower than a stage that contains it.
+    run at once on the model's executor. Stages run interleaved, in random order. Before each timed
+    run, the same stage runs untimed, so that its time does not depend on the work before it.
+    Otherwise larger operators could empty the caches just before a single operator is timed. The
+    operator could then seem slower than a stage that contains it.
 
     The latency is the median of 5 to 30 runs. Runs that other programs delayed do not count (see
     `undisturbed`). Stages run less often if they are long, or if their runs agree. The first
@@ -155,7 +155,7 @@ class MeasuredLatency(LatencyModel):
         return self._op_us[op]
 
     def why_not(self, op: int) -> str:
-        """Why the device has no kernel for operator `op`; "" if it has one."""
+        """The reason why the device has no kernel for operator `op`; "" if it has a kernel."""
         return self.timer.why_not(op)
 
     def has_only_reference(self, op: int) -> bool:
@@ -170,14 +170,14 @@ class MeasuredLatency(LatencyModel):
             return False
         (key,) = self.keys([[[op]]])
         if key not in self._only_reference:
-            # To name its implementation, the library must prepare the kernel, which packs the
-            # operator's weights. That takes time, so the library is asked only once about equal
-            # operators.
+            # The library can name its implementation only after it has prepared the kernel and
+            # packed the operator's weights. That takes time, so the library is asked only once
+            # about equal operators.
             self._only_reference[key] = self.timer.implementation(op).startswith("ref")
         return self._only_reference[key]
 
     def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
-        """Return those of the operators `ops` that are not far slower than their bounds.
+        """Return the operators in `ops` that are not far slower than their bounds.
 
         `than_us` has a bound for each operator, in microseconds.
 
@@ -294,7 +294,7 @@ class MeasuredLatency(LatencyModel):
         """Measure stages again, and return how many were measured (see
         `LatencyModel.measure_again`).
 
-        A stage is left out if its median is known to half a percent, because many runs agree: such
+        A stage is left out if many runs agree, so that its median is known to half a percent. Such
         a stage does not seem fast by chance. The database keeps an estimate from all runs of a
         stage, old and new. This object uses only the new runs from now on. When the time budget is
         spent, the remaining stages are left out.
@@ -342,9 +342,8 @@ class MeasuredLatency(LatencyModel):
         """Measure the microseconds of a wait between streams; keep the result in the database.
 
         Two stages are compared. The first stage runs the smallest operator many times on one
-        stream. The second stage does this on each of two streams. The second stage takes longer
-        than the first by the time of `timer.waits_of_stage` waits. The result is 0 if there is only
-        one stream.
+        stream. The second stage does this on each of two streams. The difference between the two is
+        the time of `timer.waits_of_stage` waits. The result is 0 if there is only one stream.
         """
         if self._num_streams < 2:
             return 0.0

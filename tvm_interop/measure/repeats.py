@@ -70,7 +70,7 @@ def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[
     Every stage first runs `REPEATS[0]` times, or once if it takes very long. The median of its runs
     so far decides how often the stage runs in all (`repeats_for`). Each stage has its own median,
     so one long stage does not reduce the runs of other stages. Runs that other programs delayed are
-    not part of the median, so a delayed stage does not count as slow.
+    not part of the median. So a delay does not make a stage seem slow.
 
     A stage runs more often than `repeats_for` says if other programs delayed nearly all its runs.
     It runs less often if its runs agree. On a quiet machine nearly all latencies are known to

@@ -77,10 +77,10 @@ class StageOperators:
 
     Each value of the program has two tensors. Operators that read the value read the first tensor,
     and the operator that computes the value writes the second. So no stage changes the tensors that
-    another stage reads, and a measured time does not depend on earlier measurements. With a single
-    tensor for each value, results would pass through many operators one after the other, and could
-    become denormal numbers. Denormal numbers make some kernels 20 times slower. Only operators of
-    the same stage read each other's results.
+    another stage reads, and a measured time does not depend on earlier measurements. Only operators
+    of the same stage read each other's results. With a single tensor for each value, a result would
+    be computed again and again from earlier results, and could become a denormal number. Denormal
+    numbers make some kernels 20 times slower.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class StageOperators:
         seed: int = 0,
         shared: SharedTensors | None = None,
     ) -> None:
-        """Begin without tensors and library kernels, which are made when they are needed.
+        """Prepare. Tensors and library kernels are made when they are needed.
 
         Parameters
         ----------
@@ -137,8 +137,8 @@ class StageOperators:
     def bind_in_a_row(self, streams: Streams, times: int) -> tuple[list[Any], list[BoundOperator]]:
         """Bind a stage's operators as `bind` does, for a stage that runs several times in a row.
 
-        Each repetition begins when the repetition before it has ended on all streams, just as the
-        stages of a model follow each other.
+        Each repetition begins when the repetition before it has ended on all streams. The stages of
+        a model follow each other in the same way.
         """
         tensors, operators = self.bind(streams)
         if not operators:

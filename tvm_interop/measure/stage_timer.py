@@ -32,8 +32,9 @@ class StageTimer(Protocol):
     setting: the device, and the numbers of streams and threads that stages run on; part of each
         record.
     stages_per_job: how many stages one job measures, running them in turns.
-    waits_of_stage: how many waits between streams the time of a stage on two streams includes, one
-        after the other. The number is 2 if the streams fork before the stage and join after it.
+    waits_of_stage: the number of waits between streams, one after the other, that the time of a
+        stage on two streams includes. It is 2 if the streams fork before the stage and join after
+        it.
     """
 
     setting: Setting
@@ -41,7 +42,7 @@ class StageTimer(Protocol):
     waits_of_stage: int
 
     def why_not(self, op: int) -> str:
-        """Why the device has no kernel for operator `op`; "" if it has one."""
+        """The reason why the device has no kernel for operator `op`; "" if it has a kernel."""
         ...
 
     def implementation(self, op: int) -> str:

@@ -41,9 +41,9 @@ itself has another type."""
 def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """The model at `path` without its large weights, which `array_of` reads from their files.
 
-    The file of a weight must be in the model's folder, after all symbolic links are followed. If
-    the model's file is a link, as in Hugging Face's cache, a weight may also be in the folder of
-    the file to which the link points.
+    The file of a weight must be in the model's folder. All symbolic links are followed before this
+    is checked. If the model's file is a link, as in Hugging Face's cache, a weight may also be in
+    the folder of the file to which the link points.
 
     Raises
     ------

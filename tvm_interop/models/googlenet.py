@@ -23,8 +23,8 @@ _BLOCKS = {
 def googlenet(net: OnnxNet, batch: int, image_size: int) -> None:
     """GoogLeNet for images of 3x224x224 by default; no auxiliary classifiers.
 
-    Batch norms, which are folded here, replace the local response normalisation of 2015, as is
-    usual today. The 5x5 convolutions have 5x5 kernels, as published.
+    Batch norms replace the local response normalisation of 2015, as is usual today. They are
+    already folded. The 5x5 convolutions have 5x5 kernels, as published.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "conv1", 64, 7, stride=2)

@@ -28,8 +28,8 @@ def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
     for part in range(3):
         filters = _FILTERS << part
         if part:
-            # As its second input, the first cell after the reduction reads the same `before` as the
-            # reduction, not the reduction's input `x`.
+            # The first cell after the reduction takes as its second input the tensor `before`,
+            # which the reduction reads too. It does not take the reduction's input `x`.
             x = _reduction(net, x, before, f"reduction_{part - 1}", filters)
         name = f"cell_{cells}"
         x, before = _first(net, x, before, name, filters), x

@@ -27,7 +27,7 @@ class OnnxNet:
     Weights are drawn as in He et al.: their variance is chosen so that the mean square of an
     operator's result is about 1. For this, the mean square of every value is estimated when the
     value is added. The weights of each output channel of a convolution or classifier sum up to
-    zero, except in depthwise convolutions. Otherwise the mean of the activations, which ReLUs
+    zero, except in depthwise convolutions. Without this, the mean of the activations, which ReLUs
     increase, would be much larger than the differences between inputs.
 
     Parameters

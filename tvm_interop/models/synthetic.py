@@ -26,8 +26,8 @@ def layered_workload(
 
     Parameters
     ----------
-    num_edges: number of edges. Each operator after the first layer needs an edge, so the graph has
-        more edges if there are more than `num_edges` such operators.
+    num_edges: number of edges. The graph has more edges if more than `num_edges` operators lie
+        after the first layer, because each of these operators has an edge.
     latency_us: least and greatest latency of an operator, in microseconds.
 
     Returns

@@ -1,4 +1,4 @@
-"""Attention and normalisation, which the encoders of BERT and T5 share."""
+"""Attention and normalisation, for the encoders of BERT and T5."""
 
 from __future__ import annotations
 

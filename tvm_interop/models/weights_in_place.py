@@ -46,8 +46,8 @@ class _UnusualError(ValueError):
 def read_without(path: Path, itemsizes: dict[int, int], at_least: int) -> onnx.ModelProto | None:
     """Read the model at `path` without its large weights.
 
-    A weight that is left out is marked like a weight in an external file, and the file that the
-    mark names is the model's own file.
+    A weight that is left out is marked like a weight in an external file. The mark names the
+    model's own file.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Lets engines run in turns, and computes latencies, throughput and ratios from their turns.
+"""Runs engines in turns, and computes latencies, throughput and ratios from their turns.
 
 In each round, every engine has one turn, in a new random order and after a pause. Changes of the
 clock frequency, of caches or of other load then affect all engines alike. The artifact takes part
@@ -111,7 +111,7 @@ def hold(
     progress: Progress = lambda done, total: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
-    """Start contestants, let them run in turns, and stop them.
+    """Start contestants, run them in turns, and stop them.
 
     The attribute `turns` of each contestant gets its results.
 
@@ -166,7 +166,7 @@ def take_turns(
     progress: Progress = lambda done, total: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Let started contestants run in turns. A contestant that fails gets no further turns.
+    """Run started contestants in turns. A contestant that fails gets no further turns.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Runs an engine in its own process, which takes commands from the main process.
 
-Engines do not share a process, because that would make the results wrong: after a run, the threads
-of an engine spin for a while and take cores from the next engine.
+Engines must not share a process: after a run, the threads of an engine spin for a while, and would
+take cores from the next engine.
 """
 
 from __future__ import annotations

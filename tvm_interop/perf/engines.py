@@ -275,9 +275,9 @@ def best_of(candidates: Mapping[Any, Sequence[Runner]]) -> Any:
 
     A runner is a function that runs the model once. In one try, all runners of a candidate are
     called at once, each in a thread. Tries in the first tenth of a second do not count. The
-    candidate's time is the median of the tries in another tenth of a second, or of five tries if
-    five take longer than that. There is a pause before each candidate, because onnxruntime's
-    threads spin for some time after a run.
+    candidate's time is the median of the tries in another tenth of a second, but of at least five
+    tries. There is a pause before each candidate, because onnxruntime's threads spin for some time
+    after a run.
     """
     if len(candidates) == 1:
         return next(iter(candidates))

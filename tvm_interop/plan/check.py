@@ -1,4 +1,4 @@
-"""Proves that a plan is safe before it runs, whether the plan is new or was read from a file."""
+"""Proves that a plan is safe before it runs. The plan may be new, or read from a file."""
 
 from __future__ import annotations
 

@@ -37,11 +37,11 @@ def place_on_devices(program: Program, order: Sequence[int], device_of: Sequence
 
     A value lies on the device of the operator that writes it. An input or a weight of the model
     lies on the device of the first operator that reads it. If operators on several devices write
-    parts of one tensor, the tensor lies on the device of the first of them, and the parts written
-    elsewhere are copied to this device. If operators on another device read the tensor, that device
-    gets one copy for all of them. If they read only a part of the tensor, only this part is copied.
-    Inputs and weights are never copied during a run: the host writes them to every device that
-    reads them.
+    parts of one tensor, the tensor lies on the device of the first of these operators. The parts
+    written on other devices are copied to this device. If operators on another device read the
+    tensor, that device gets one copy for all of them. If these operators read only a part of the
+    tensor, only this part is copied. Inputs and weights are never copied during a run: the host
+    writes them to every device that reads them.
 
     In the launch order, a copy comes right after the last operator that writes the copied value.
 

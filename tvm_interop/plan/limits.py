@@ -1,4 +1,7 @@
-"""Limits of the numbers in a plan, within which no computation with the numbers overflows."""
+"""Limits of the numbers in a plan.
+
+Within these limits, no computation with the numbers overflows.
+"""
 
 DTYPES = frozenset(
     ["bool", "bfloat16", "float16", "float32", "float64"]

@@ -31,8 +31,8 @@ def make_plan(
     own arena. If tensors are copied from one GPU to another GPU, the plan has one more stream,
     which runs only these copies. So an operator waits for a copy only if it reads the copy. One
     stream per pair of GPUs is enough, because copies from one GPU to another use the same link one
-    after the other. The stream is on the sending GPU: a GPU can write to another GPU's memory
-    without waiting for an answer, but a read needs an answer.
+    after the other. The stream is on the sending GPU, because a GPU can write to another GPU's
+    memory without waiting for an answer. A read would need an answer.
 
     Parameters
     ----------

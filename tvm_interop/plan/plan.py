@@ -161,7 +161,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.json.encode(document).decode()
 
     def root_of(self, value: int) -> int:
-        """The value whose storage `value` is in."""
+        """The value whose storage holds `value`."""
         alias_of = self.values[value].alias_of
         return value if alias_of is None else alias_of
 

@@ -136,8 +136,8 @@ def check_masks(
     Raises
     ------
     ArtifactError
-        A mask is not an input with rows, or its type is not a type of masks. Or a mask must be 1 at
-        `any` position and has several elements at each position. The message names the input.
+        A mask is not an input with rows, or its type is not a type of masks. Or a mask whose 1 may
+        be at `any` position has several elements at each position. The message names the input.
     """
     sizes = list(zip(*ranges.values(), strict=True))
     for name, one_at in masks.items():
@@ -153,7 +153,7 @@ def check_masks(
         if not can_be or (one_at == "any" and math.prod(found[0][0]) != math.prod(rows)):
             raise ArtifactError(
                 f"`{name}` cannot be a mask: a mask is an input with the dimension "
-                f"`{list(ranges)[-1]}` and a type that masks can have; a mask that must be 1 at "
+                f"`{list(ranges)[-1]}` and a type that masks can have; a mask whose 1 may be at "
                 "any position has one element at each position"
             )
 

@@ -19,7 +19,7 @@ from .plan import Plan, PlannedValue
 def stream_program(plan: Plan) -> StreamProgram:
     """Describe `plan` as a `StreamProgram`, the input of the race checker.
 
-    The indices in `plan` must be valid (see `validate.check_bounds`). In the checked form, no
+    The indices in `plan` must be valid (see `validate.check_bounds`). In the described program, no
     kernel may write memory that it also reads. A part of a tensor counts as a range of bytes of the
     whole tensor. So an operator that reads the whole tensor must be ordered after the operators
     that write its parts.

@@ -20,9 +20,9 @@ def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Pl
     In a chain each operator waits for the operator before it, or comes after it on the same stream.
     The length of a chain is the sum of its operators' latencies. Among equally long chains, the
     chain whose last operator comes first in the plan is taken. If two such chains end in the same
-    operator, the operators before it are compared in the same way. Among streams that run equally
-    much of the chain, the stream with the lowest index is taken. A plan with a single stream is
-    returned unchanged.
+    operator, the operators before it are compared in the same way. If several streams run as much
+    of the chain, the stream with the lowest index is taken. A plan with a single stream is returned
+    unchanged.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ writes its hashes. So no number in the file is trusted. The functions of this mo
 following:
 
 - each number is within bounds, so that computations with it do not overflow;
-- the file holds all data for which memory will be allocated;
+- memory will only be allocated for data that the file holds;
 - each index points at an existing entry;
 - the bytes of a tensor lie within the tensor's storage;
 - each byte that is read has been written.

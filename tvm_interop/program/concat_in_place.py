@@ -11,8 +11,9 @@ from .storage import ALIGNMENT
 
 
 def can_be_in_place(part_nbytes: Sequence[int], alignment: int = ALIGNMENT) -> bool:
-    """Whether each tensor begins at an aligned address, if tensors of these sizes are stored one
-    after another from an aligned address on.
+    """Whether each tensor begins at an aligned address.
+
+    Tensors of these sizes are stored one after another, and the first begins at an aligned address.
     """
     return all(nbytes % alignment == 0 for nbytes in part_nbytes[:-1])
 

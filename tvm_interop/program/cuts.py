@@ -24,8 +24,8 @@ them."""
 class Cut:
     """How an argument of an operator is divided: along `axis`, at multiples of `step` indices.
 
-    If `axis` is None, the argument is not divided. If `lies_apart` is set, the elements that a part
-    needs are not contiguous in memory, so each part of the operator gets the whole tensor.
+    If `axis` is None, the argument is not divided. With `lies_apart`, the elements that a part
+    needs are not contiguous in memory. Then each part of the operator gets the whole tensor.
     """
 
     axis: int | None
@@ -55,7 +55,7 @@ class RowCut:
 
 
 class Tensors(Protocol):
-    """Those properties of a `LibraryOp` that decide how it may be divided."""
+    """The properties of a `LibraryOp` that decide how it may be divided."""
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]: ...
@@ -110,8 +110,8 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
     """The smallest step along `axis`, in indices, from one aligned address to another.
 
-    The result is such a step for plain tensors of all given shapes, and for all types in which the
-    operator's tensors are stored.
+    The step holds for plain tensors of all given shapes, and for all types in which the operator's
+    tensors are stored.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)
     inner = (itemsize * prod(shape[axis + 1 :]) for shape in shapes)

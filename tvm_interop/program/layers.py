@@ -31,14 +31,13 @@ class Layer:
 
     Attributes
     ----------
-    kind: one of `KINDS`, or any other text for a kind that is not in `KINDS`.
+    kind: one of `KINDS`. Any other text stands for another kind.
     read: shape of each tensor that the operator reads, without weights.
     made: shape of the tensor that the operator makes.
     stride, kernel: height and width of a window; empty for an operator without a window.
     padding: two numbers of pixels: the sum of top and bottom, and the sum of left and right.
     groups: number of groups of a convolution.
-    activation: one of `ACTIVATIONS`, or any other text for an activation that is not in
-        `ACTIVATIONS` or for none.
+    activation: one of `ACTIVATIONS`. Any other text stands for another activation, or for none.
     pooling: one of `POOLINGS`; empty for an operator that does not pool.
     """
 

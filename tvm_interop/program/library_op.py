@@ -24,8 +24,8 @@ class LibraryOp:
     """The description of an operator of one kind, independent of any model and any kernel.
 
     Each kind of operator is a subclass of `DescribedOp` in `kinds/`, registered with `kind`. Kinds
-    differ only in the results of this class's methods. Code elsewhere never asks which kind an
-    operator is of.
+    differ only in the results of this class's methods. Other code never asks for the kind of an
+    operator.
     """
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class LibraryOp:
     def tvm_may_win_on_cpu(self) -> bool:
         """Whether TVM's kernel may be faster than a library's on a CPU.
 
-        If not, TVM's kernel is not even compiled there, unless the library has no kernel.
+        If not, TVM's kernel is compiled for a CPU only if the library has no kernel.
         """
         return self.tvm_may_win
 
@@ -140,7 +140,7 @@ class LibraryOp:
     def row_axis(self) -> int | None:
         """The axis of the rows if each part makes some rows of the result; else None.
 
-        A part reads all rows that its windows reach, so neighbouring parts read some rows twice.
+        A part reads all rows that its windows reach. So neighbouring parts both read some rows.
         """
         return None
 
@@ -161,7 +161,7 @@ class LibraryOp:
         return []
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the last part, if `cut` divides the operator, would be too small to be fast."""
+        """Whether `cut` would make the last part of the operator too small to be fast."""
         return False
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
@@ -242,8 +242,8 @@ class DescribedOp(LibraryOp, msgspec.Struct, frozen=True, kw_only=True, forbid_u
 
     Attributes
     ----------
-    shapes: shapes of the arguments in order, the output last. An argument has the shape of a plain
-        tensor, whatever its layout is.
+    shapes: shapes of the arguments in order, the output last. The shape of an argument in any
+        layout is the shape that it has as a plain tensor.
     layouts: layout of each argument in memory.
     dtype: the type to which factors of products may be rounded. (Products of float16 and bfloat16
         are added up in float32.) An operator without products computes in this type. For a

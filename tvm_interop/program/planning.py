@@ -123,9 +123,9 @@ def memory_plan(
     """Place buffers in one arena. Buffers share bytes only if the order of operators allows it.
 
     Two buffers may share bytes if every operator that uses one buffer has finished before any
-    producer of the other buffer starts. The given streams and waits must enforce this order,
-    however long the operators take. One consequence is that an operator never writes over a buffer
-    that it reads. Buffers are placed from the largest to the smallest, and equally large buffers by
+    producer of the other buffer starts. The given streams and waits must enforce this order for any
+    latencies of the operators. One consequence is that an operator never writes over a buffer that
+    it reads. Buffers are placed from the largest to the smallest, and equally large buffers by
     index. Each buffer gets the lowest aligned offset that is free.
 
     Raises
@@ -142,10 +142,11 @@ def memory_plan(
 def memory_order(graph: OpGraph, buffers: Sequence[Buffer]) -> MemoryOrder:
     """Find an order to run all operators on one stream in which few bytes are in use at once.
 
-    The order is greedy. Of all ready operators, the next is the one that adds the fewest bytes to
-    those in use, or frees the most. Ties: the lowest id. Because the order is greedy, its peak is
-    not always the smallest possible. If `OpGraph.topological_order` has a lower peak, that order is
-    returned instead. A buffer is in use from the start of its producer to the end of its last user.
+    The order is greedy. The next operator is the ready operator that adds the fewest bytes to the
+    bytes in use. Bytes that an operator frees count as negative. Ties: the lowest id. Because the
+    order is greedy, its peak is not always the smallest possible. If `OpGraph.topological_order`
+    has a lower peak, that order is returned instead. A buffer is in use from the start of its
+    producer to the end of its last user.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Defines `Program`, the form of a model for schedulers and planners: operators and tensors.
 
 Lowering turns a Relax function into a `Program`, a flat list of kernel calls in topological order.
-A program does not depend on Relax. So everything after lowering (planning, measuring, executing)
-works where the compiler is not installed.
+A program does not depend on Relax. So all later work (planning, measuring, executing) can be done
+where the compiler is not installed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Value:
     alias_of: index of another value, whose storage this value uses. This value is then a reshape or
         a part of the other value. The other value is never an alias itself. None if this value has
         its own storage.
-    offset: byte at which this value, if it is an alias, begins in the storage of the other value.
+    offset: for an alias, the byte at which this value begins in the storage of the other value.
     layout: the order of the tensor's elements in memory.
     """
 
@@ -123,7 +123,7 @@ class Program:
         )
 
     def storage_of(self, value: int) -> int:
-        """The value whose storage `value` is in: itself, unless it is an alias."""
+        """The value whose storage holds `value`. This is `value` itself, unless it is an alias."""
         alias_of = self.values[value].alias_of
         return value if alias_of is None else alias_of
 

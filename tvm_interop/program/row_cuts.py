@@ -48,7 +48,7 @@ def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
     for i in range(count):
         begin, end = steps * i // count * step, min(steps * (i + 1) // count * step, made[axis])
         first, last = begin * stride - padding, (end - 1) * stride + reach - padding
-        # The operator is not divided if one of its parts needs no row of the image, or if the first
+        # The operator is not divided in two cases: a part needs no row of the image, or the first
         # row that a part needs is not at an aligned address.
         low = max(first, 0) // read_step * read_step
         high = min(last, height)

@@ -1,4 +1,4 @@
-"""Layouts and sizes of tensors in memory, and which operators read which operators' results."""
+"""Layouts and sizes of tensors in memory, and the dependencies between operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets scripts that were written for Relay compile and run an ONNX model on today's TVM.
+"""Compiles and runs ONNX models on today's TVM for scripts that were written for Relay.
 
 Relay and the graph executor were removed in TVM 0.20. A script that loads a model, builds it and
 runs it needs to change only its imports::

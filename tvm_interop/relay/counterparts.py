@@ -1,6 +1,4 @@
-"""If a script asks for a name of Relay, tells it which name replaces the old name in today's
-TVM.
-"""
+"""Raises errors for names of Relay. An error names the counterpart of the name in today's TVM."""
 
 from __future__ import annotations
 
@@ -92,8 +90,8 @@ def refuse(module: str, name: str, known: Mapping[str, str], otherwise: str = ""
 
     Raises
     ------
-    ImportError: for a name in `known`. An AttributeError would not do, because its message is lost
-        when a script runs `from module import name`.
+    ImportError: for a name in `known`. The message of an AttributeError would be lost when a script
+        runs `from module import name`.
     AttributeError: for any other name.
     """
     if name.startswith("_"):

@@ -128,10 +128,10 @@ def auto(
        `evaluate` runs the finalists against each other, and the fastest one is chosen. Each round
        runs `sequential` twice, which shows how noisy the machine is.
        A finalist runs only if it is predicted to be 1% faster than `sequential`. A streamed
-       schedule must be faster by a second prediction too (`Candidates.promises_gain`). In that
-       prediction, each part of a divided operator takes as long as in `baseline`, where it runs
-       beside the operator's other parts. Without `evaluate`, the finalist with the shortest
-       predicted makespan wins.
+       schedule must be faster by a second prediction too (`Candidates.promises_gain`). In the
+       second prediction, each part of a divided operator takes as long as it takes in `baseline`.
+       There it runs beside the other parts of its operator. Without `evaluate`, the finalist with
+       the shortest predicted makespan wins.
 
     4. The fastest of several measured schedules is partly the fastest by chance. So `evaluate` runs
        the chosen schedule again, against `sequential` only. The chosen schedule wins if it is
@@ -155,14 +155,14 @@ def auto(
     streams: number of streams; None for as many as a scheduler can use.
     time_budget_s: seconds for all steps. With `evaluate`, 65% of the time is for the search and 35%
         for runs. The search takes at most 8 seconds and the runs about 14 seconds; if the budget is
-        larger than 60 seconds, both limits grow in proportion to the budget. If a network takes
-        more than 5 milliseconds, the search is shorter if the possible gain is below 5%, and left
-        out if the possible gain is below 1%. The possible gain follows from a time that no schedule
-        can beat (`least_us`). 60% of the search time is for measuring the latencies of stages that
-        `ios` considers. A candidate is dropped if there is no time to get the latency of one of its
-        stages. Single operators and the stages of `sequential` always get their latencies, even if
-        that takes more time than the budget allows. If no time is then left to run schedules,
-        `sequential` wins.
+        larger than 60 seconds, both limits grow in proportion to the budget. For a network of more
+        than 5 milliseconds, the search also depends on the possible gain, which follows from a
+        lower bound of the time of any schedule (`least_us`). If the possible gain is below 5%, the
+        search is shorter. If it is below 1%, there is no search. 60% of the search time is for
+        measuring the latencies of stages that `ios` considers. A candidate is dropped if there is
+        no time to get the latency of one of its stages. Single operators and the stages of
+        `sequential` always get their latencies, even if that takes more time than the budget
+        allows. If no time is then left to run schedules, `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
@@ -170,9 +170,9 @@ def auto(
         round for as long as `auto` asks for more. A round holds the time of each schedule in
         microseconds, in the order in which the schedules were given.
     parts: an option of `ios`.
-    confirm_choice: whether step 4 takes place. If not, the schedule that step 3 chose wins if its
-        estimated gain in the rounds of step 3 is above 1%, without a test of significance. A caller
-        switches step 4 off if it confirms the choice in another way.
+    confirm_choice: whether step 4 takes place. Without step 4, the schedule that step 3 chose wins
+        if its estimated gain in the rounds of step 3 is above 1%. There is no test of significance
+        then. A caller that confirms the choice in another way switches step 4 off.
     baseline: a schedule to use as `sequential`; None stands for a schedule with all operators on
         one stream. `compile` passes a schedule that runs the operators in order. In this schedule,
         the parts of a divided operator run side by side.
@@ -184,8 +184,8 @@ def auto(
     come from step 3. If nothing ran, `measured_us` is empty and `confirmation` is None.
     `measuring_us` is the time of all rounds. `stages_refused` is the number of stages that got no
     latency for lack of time. `budget_used_up` says whether time ran out. `not_run` says whether no
-    time was left to run schedules. `no_hope` says whether schedules did not run because none is
-    predicted to gain 1%.
+    time was left to run schedules. `no_hope` is True if no schedule ran because none is predicted
+    to gain 1%.
     """
     model = required_latency(latency, "auto")
     check_streams(streams)

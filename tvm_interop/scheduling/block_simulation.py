@@ -41,8 +41,8 @@ def simulate_blocks(
     waits for operators on other streams, it becomes ready at the earliest `gpu.wait_us` after the
     end of each of them. The waits are the same as in a plan (`sync_plan`), and a stage with a
     barrier waits for the stage before it. When a kernel is ready, the rules of `latency.gpu_blocks`
-    decide how its blocks run. If a schedule has no launch order, its streams take turns in
-    launching their next operator, as in a plan (`planning.launch_order`).
+    decide how its blocks run. If a schedule has no launch order, its streams launch one operator
+    each in turn, as in a plan (`planning.launch_order`).
 
     Parameters
     ----------

@@ -52,8 +52,8 @@ class BudgetedLatency(LatencyModel):
     ----------
     op_us: (num_ops,) latency of each operator when it runs alone, in microseconds.
     wholes: for each operator, the ids of the parts into which it is divided. When the object is
-        made, `model` is asked for the latency of the parts of each divided operator side by side,
-        however long this takes.
+        made, it asks `model` for the latency of the parts of each divided operator side by side. No
+        time limit applies to this.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class BudgetedLatency(LatencyModel):
         return float(self._whole_us.get(frozenset(ops), math.inf))
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let `model` measure stages again within the budget; return how many it measured."""
+        """Make `model` measure stages again within the budget; return how many it measured."""
         again = 0
         for begin in range(0, len(stages), _FIRST_CHUNK):
             if self._budget.left_s() <= 0:

@@ -94,7 +94,7 @@ class Candidates:
 
     @cached_property
     def _side_by_side(self) -> LatencyModel:
-        """A latency model that gives each part its latency beside the other parts of its operator.
+        """A latency model of parts that run beside the other parts of their operator.
 
         In the schedule `sequential`, a stage holds all parts of one operator. Each part gets the
         latency of this stage, unless the part takes longer when it runs alone.

@@ -29,15 +29,16 @@ def search_divided(
     parts: Parts | None,
     merges: bool = False,
 ) -> Schedule:
-    """Search with IOS. The parts of an operator count as one operator, which uses all streams.
+    """Search with IOS.
 
-    In sequential execution, too, a divided operator uses all streams. So a stage of a single
-    operator takes the same time in this search and in sequential execution.
+    The parts of an operator count as one operator. This operator uses all streams, as a divided
+    operator does in sequential execution. So a stage of a single operator takes the same time in
+    this search and in sequential execution.
 
     Parameters
     ----------
-    options: the options of `ios`. With `parts`, each group holds one operator, whatever
-        `max_group_ops` says.
+    options: the options of `ios`. With `parts`, each group holds one operator, and `max_group_ops`
+        is ignored.
     parts: as in `ios`; None if no operator is divided.
     merges: whether stages may be merged, as in `search_ios`.
     """

@@ -55,9 +55,9 @@ class Endings:
     def numbered(self, number: int) -> tuple[Mask, ...]:
         """The groups of ending `number`, counted from 0.
 
-        Endings are in lexicographic order of the choices of their clusters. The first cluster is
-        the one with the first operator of the block. The choices of a cluster are in lexicographic
-        order of their groups.
+        Endings are in lexicographic order of the choices of their clusters. The first cluster has
+        the first operator of the block. The choices of a cluster are in lexicographic order of
+        their groups.
         """
         ways = self._table()
         left = number + 1  # The table also counts the empty ending, which has no number.
@@ -170,8 +170,9 @@ def _clusters(groups: list[Mask]) -> list[list[Mask]]:
 def _choices(cluster: list[Mask], max_groups: int) -> list[tuple[Mask, ...]]:
     """The choices of a cluster: sets of groups that share no operator.
 
-    The choices are in lexicographic order, the empty choice first. The list holds at most one
-    choice more than `_MOST_OF_CLUSTER`, so that the caller sees whether choices are left out.
+    The choices are in lexicographic order, the empty choice first. The list has at most
+    `_MOST_OF_CLUSTER` + 1 choices. If it has that many, the caller knows that choices may be
+    missing.
     """
     found: list[tuple[Mask, ...]] = []
 

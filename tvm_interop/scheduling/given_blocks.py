@@ -1,4 +1,4 @@
-"""Lets IOS search blocks that the user gives, instead of blocks that are found in the graph.
+"""Searches blocks that the user gives, instead of blocks that are found in the graph, with IOS.
 
 Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, section 4.2: a
 network is a stack of blocks, and each block is optimised separately. `OpGraph.blocks` divides a

@@ -105,27 +105,27 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG that scores endings by the estimated latencies of their stage and of what remains.
+    """GPG that scores endings by two latencies: of their stage, and of the remaining operators.
 
     `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
-    `gpg`, a number m chooses an ending. Which ending m chooses depends on the number of endings,
-    and the policy network must learn this. Here networks estimate two latencies, whose sum is an
-    ending's score. The first is the latency of the ending's stage. It lies between the latency of
-    the longest group and the total latency of the stage's operators. The second is the latency of
-    the operators that remain after the stage. It lies between their longest path and their total
-    latency. If a state has more than 512 endings, endings are built cluster by cluster
+    `gpg`, a number m chooses an ending. The same m chooses another ending if the number of endings
+    differs, and the policy network must learn this. Here networks estimate two latencies, whose sum
+    is an ending's score. The first is the latency of the ending's stage. It lies between the
+    latency of the longest group and the total latency of the stage's operators. The second is the
+    latency of the operators that remain after the stage. It lies between their longest path and
+    their total latency. If a state has more than 512 endings, endings are built cluster by cluster
     (`endings.Endings`), and the 48 best ones are kept after each cluster.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
-    priced: number of endings per state whose latency is asked for: those with the lowest scores.
-        The latency of the stage replaces its estimate. If 0, the latency model is not asked.
+    priced: in each state, the latency model is asked about this number of endings with the lowest
+        scores. The latencies of their stages then replace the estimates. 0 asks about none.
     width: number of states that the beam search keeps at the same time. It keeps those with the
         lowest sum of the latency of the stages so far and the estimate for the remaining operators.
 
     A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
-    the last operator alone becomes a stage.
+    only the last operator becomes a stage.
 
     Endings of equal score are tried in order of enumeration. `stats` also counts `stages_priced`.
     """

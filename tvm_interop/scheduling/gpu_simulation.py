@@ -84,8 +84,8 @@ def simulate_gpus(
     A stage starts when the stage before it on its GPU has ended and all inputs of its operators
     have arrived. It takes the latency that `latency` gives for the stage, and its operators end
     together (HIOS, section III-B). An operator of a stream starts when its stream is free and its
-    inputs have arrived. It takes the latency that it has when it runs alone. So the simulation
-    includes contention between the operators of a GPU only if the latencies of stages include it.
+    inputs have arrived. It takes the latency that it has when it runs alone. So operators of a GPU
+    slow each other down in the simulation only if the latencies of stages say so.
 
     With `fifo` links, copies leave in the order in which their operators are launched. If operators
     on one GPU read different outputs of an operator, only the longest of these transfers counts.

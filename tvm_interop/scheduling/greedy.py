@@ -28,7 +28,7 @@ def greedy(
     Parameters
     ----------
     max_groups: largest number of operators in a stage; 0 for no limit, as in the paper. If more
-        operators are ready, the lowest ids are taken, and the others wait for the next stage.
+        operators are ready, the stage takes the operators with the lowest ids.
     streams: number of streams onto which the groups of a stage are packed. The length of a group is
         the latency of its operator, or 1 without a latency model. None gives each group its own
         stream.

@@ -24,8 +24,8 @@ def hios_lp(
 
     The longest valid path of unmapped operators goes to the GPU on which the schedule of all mapped
     operators becomes shortest. This step is repeated until every operator is mapped. Then
-    neighbouring operators on a GPU are merged into a stage if this makes the schedule shorter. The
-    operators of such a stage start together. The stage is called a window.
+    neighbouring operators on a GPU become one stage if this makes the schedule shorter. The
+    operators of such a stage, which is called a window, start together.
 
     A path is valid if no operator inside it has an edge to or from a mapped operator. Only the
     first and the last operator of a path may have such edges. The length of a path is the sum of

@@ -29,10 +29,10 @@ def hios_mr(
     makes the schedule shorter (see `hios-lp`). The operators of such a stage, called a window,
     start together.
 
-    The printed Algorithm 3 chooses the mapping in which the last operator ends earliest. But some
-    other operator may end later, if no operator reads its output. So this scheduler chooses, from
-    the mappings that the recurrence kept for the last operator, the one with the lowest latency of
-    the whole graph.
+    The printed Algorithm 3 chooses the mapping in which the last operator ends earliest. But
+    another operator whose output nobody reads may end later. So from the mappings that the
+    recurrence kept for the last operator, this scheduler chooses the mapping with the lowest
+    latency of the whole graph.
 
     Ties: operators of equal priority are ordered topologically. The lowest GPU and the smallest
     window win.

@@ -30,7 +30,7 @@ def ios(
     beam: bool = True,
     blocks: Blocks | None = None,
 ) -> Schedule:
-    """IOS: the fastest sequence of stages, by dynamic programming over endings.
+    """IOS: finds the fastest sequence of stages by dynamic programming.
 
     Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, Algorithm 1, with
     concurrent execution only. The paper calls this IOS-Parallel, and `ios-parallel` is another name
@@ -100,9 +100,9 @@ def ios(
     after it. So if a stage crossed a border, its operators would run one after the other. It would
     save only the fixed cost of a stage (`LatencyModel.stage_us`), which is 0 in a plan without
     barriers. So a schedule made block by block is slower than the best schedule by at most this
-    cost per border. In return, the numbers of states of the blocks are added and not multiplied. If
-    the fixed cost is above 0, short runs of stages across the borders (windows) are searched again
-    after the blocks.
+    cost per border. In return the search is short: its number of states is the sum over the blocks,
+    and not the product. If the fixed cost is above 0, short runs of stages across the borders
+    (windows) are searched again after the blocks.
 
     Large blocks. If a block is too large for a complete search, the search keeps the fastest
     sequence of stages that it has found. It begins with one operator per stage, or with the stages

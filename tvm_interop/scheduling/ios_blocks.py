@@ -74,7 +74,7 @@ class Allowance:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """Make an allowance that may spend the fraction `part` of the rest of this allowance.
+        """Make a new allowance: the fraction `part` of what this allowance may still spend.
 
         Parameters
         ----------

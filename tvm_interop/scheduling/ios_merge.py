@@ -57,9 +57,9 @@ def ios_both(
     never slower than sequential execution. A single search with merging would not guarantee this
     for large blocks, or if latencies are below their lower bounds. So `ios-both` searches twice,
     first with merging and then without it, and takes the faster schedule. On a tie, it takes the
-    schedule with merging. Each search gets half of `time_budget_s`. If the time to measure stages
-    ends during the second search, the schedule of the first search is taken. `stats` holds the
-    counts of the search whose schedule was taken, and the times of both searches.
+    schedule with merging. Each search gets half of `time_budget_s`. If the time for measuring
+    stages ends during the second search, the schedule of the first search is taken. `stats` holds
+    the counts of the search whose schedule was taken, and the times of both searches.
 
     Parameters
     ----------
@@ -100,10 +100,10 @@ def ios_merge(
 ) -> Schedule:
     """IOS with only operator merge (IOS-Merge): operators run in order, some of them merged.
 
-    `ios-merge` works like `ios-both`, except that operators that are not merged run in order on one
-    stream. The latency of a stage of such operators is the sum of the latencies that they have when
-    they run alone. So the latency model is asked only for single operators and merged operators.
-    Only the parts of a divided operator run side by side.
+    `ios-merge` works like `ios-both`, but operators that are not merged run in order on one stream.
+    A stage of such operators takes the sum of their latencies alone. So the latency model is asked
+    only for single operators and merged operators. Only the parts of a divided operator run side by
+    side.
 
     Parameters
     ----------

@@ -67,8 +67,8 @@ class StagePrices:
     ----------
     op_us: (num_ops,) latency of each operator in microseconds, used to pack the groups of a stage
         onto streams; None if groups are not packed.
-    alone_us: (num_ops,) microseconds that each operator adds to a stage: the latency of a stage
-        that holds only this operator, minus `stage_us`.
+    alone_us: (num_ops,) microseconds that each operator adds to a stage. This is the latency of a
+        stage of only this operator, minus `stage_us`.
     stage_us: fixed cost of every stage in microseconds (see `LatencyModel`).
     scale: factor by which the bounds were multiplied; 0 without bounds.
     below_bound: number of latencies that were below their bound.
@@ -243,8 +243,8 @@ class StagePrices:
         The latencies of single operators are known. The latency model is first asked for the stages
         that can be merged, because the bounds do not hold for merged operators. Then the search
         runs in rounds. Each round finds the best schedule with the latencies and lower bounds known
-        so far, and asks the latency model for those stages of this schedule whose latencies are
-        unknown. The rounds end when all latencies of the best schedule are known.
+        so far. It asks the latency model for the unknown latencies of the stages of this schedule.
+        The rounds end when all latencies of the best schedule are known.
         """
         pricing = native.ios_pricing_make(search, self._book)
         native.ios_pricing_bounds(

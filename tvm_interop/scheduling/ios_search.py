@@ -229,7 +229,7 @@ def in_order(graph: OpGraph, stages: Sequence[Stage]) -> list[Stage]:
 def enumerate_stages(
     graph: OpGraph, options: IosOptions, op_us: npt.NDArray[np.float64], cuts: bool
 ) -> Any:
-    """Let the native code find all stages. Return the native search object, without latencies.
+    """Find all stages in native code. Return the native search object, without latencies.
 
     Parameters
     ----------

@@ -27,13 +27,13 @@ def least_us(
     by side. Such an operator takes as long as in the schedule `in_turn`, where its parts run side
     by side. If the sum of its parts' latencies is less, it takes this sum.
 
-    The operators that are ordered before or after every other operator divide all remaining
-    operators into sections. The sections run one after the other. A section takes at least as long
-    as its longest path. It also takes at least the total latency of its operators divided by the
-    number of streams. In a section, a part may run beside parts of other operators, which may slow
-    it down less than the parts of its own operator do. So each part counts with the latency that it
-    has when it runs alone. Other parts never make a part faster. But a measurement may seem to show
-    this, and then the lower latency counts.
+    Some operators cannot run side by side with any other operator: by the dependencies, each other
+    operator runs before or after them. They divide all remaining operators into sections, which run
+    one after the other. A section takes at least as long as its longest path. It also takes at
+    least the total latency of its operators divided by the number of streams. In a section, a part
+    may run beside parts of other operators, which may slow it down less than the parts of its own
+    operator do. So each part counts with its latency alone. Other parts never make a part faster.
+    If a measurement seems to show that they do, the lower latency counts.
 
     Complexity: O(n m / w) for n operators, m dependencies and machine words of w bits.
 

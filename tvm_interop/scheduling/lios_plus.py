@@ -21,10 +21,10 @@ def lios_plus(
     """LIOS with ranks by longest remaining path, and with a cost for waits; not in the LIOS paper.
 
     `lios+` differs from `lios` in two ways. First, the rank of an operator is the longest path from
-    the operator to the end of the graph, its own latency included. Second, an operator starts later
-    by `wait_us` for each other stream from which it reads. So an operator goes to another stream
-    only if this gains more time than the waits cost. Operators are not inserted into gaps. Ties are
-    broken as in `lios`.
+    the operator to the end of the graph, its own latency included. Second, an operator that reads
+    from other streams starts later, by `wait_us` for each of these streams. So an operator goes to
+    another stream only if this gains more time than the waits cost. Operators are not inserted into
+    gaps. Ties are broken as in `lios`.
 
     Parameters
     ----------

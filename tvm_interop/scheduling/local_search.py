@@ -53,11 +53,12 @@ def refine_stages(
     `latency.stages` gives the latencies of the new stages, the most promising change first. The
     changes that really save more than 1% are made, the largest savings first. A change is skipped
     if the round has already replaced one of the stages that it changes. If two changes save equally
-    much, the change with the larger estimate comes first, then the change of earlier stages.
+    much, the change with the larger estimate comes first. If the estimates are equal too, the
+    change of earlier stages comes first.
 
-    The result is deterministic if the time is enough. The budget is checked between two changes,
-    between rounds, and by `latency`. Half of the time that is left is for finding the changes of a
-    round. If that is not enough, the round goes on with the changes found so far.
+    The result is deterministic unless the time runs out. The budget is checked between two changes,
+    between rounds, and by `latency`. In each round, at most half of the remaining time is for
+    finding changes. After that, the round goes on with the changes found so far.
 
     Parameters
     ----------
@@ -130,8 +131,8 @@ class _StageSearch:
     def _in_order(self, ops: Sequence[int]) -> _Ops:
         """`ops` in topological order.
 
-        If `ops` is a tuple in this order, it is returned itself. So the many changes of a large
-        stage share the tuples of the streams that they leave as they are.
+        If `ops` is a tuple in this order, the result is the same object. So the many changes of a
+        large stage share the tuples of streams that they do not change.
         """
         places = list(map(self._position.__getitem__, ops))
         if isinstance(ops, tuple) and places == sorted(places):
@@ -226,9 +227,9 @@ class _StageSearch:
         """Add `op` to a stage, and yield a new stage for each stream that `op` can join.
 
         If `op` has direct dependencies with operators of one stream only, `op` joins that stream.
-        If it has them with several streams, no stage is yielded. If it has none, `op` can join each
-        stream, or a new stream if the number of streams allows it. `op` never joins the stream with
-        the index `skip`.
+        If it has dependencies with operators of several streams, no stage is yielded. If it has no
+        dependencies, `op` can join each stream, or a new stream if the number of streams allows it.
+        `op` never joins the stream with the index `skip`.
         """
         touched = [s for s, ops in enumerate(streams) if self._touching(op, ops)]
         if len(touched) > 1:

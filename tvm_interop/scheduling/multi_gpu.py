@@ -86,14 +86,15 @@ def multi_gpu(
        stages, called windows, whose operators start together.
     2. `sequential`, `hios-lp`, `greedy` and `ios` make schedules for one GPU. `lios`, `lios+`,
        `nimble` and `opara` make schedules for one GPU too. A schedule of these last four schedulers
-       is used only if its operators do not slow each other down when they run side by side, by the
-       latency model. With `intra="none"`, only `sequential` and `hios-lp` run in this step.
+       is used only if, by the latency model, its operators do not slow each other down when they
+       run side by side. With `intra="none"`, only `sequential` and `hios-lp` run in this step.
     3. Simulated annealing refines the best two schedules of step 1. A change may move an operator
        to another GPU, to another place in the order, into a window or out of a window. It may also
-       exchange the GPUs of two stages. Or, from some place in the order to the end, two GPUs
-       exchange all their stages.
+       exchange the GPUs of two stages. Or two GPUs exchange all their stages from some place in the
+       order to the end.
     4. The schedule with the shortest predicted makespan wins (`Schedule.simulate`). Among equally
-       fast schedules, a schedule for one GPU wins, then the one that was made first.
+       fast schedules, a schedule for one GPU wins. If several are left, the schedule that was made
+       first wins.
 
     Equal latencies and an equal seed give the same schedule, unless the time budget was used up
     (`stats["budget_used_up"]`).
@@ -102,8 +103,8 @@ def multi_gpu(
     ----------
     gpus, window, intra: as in `hios-lp`.
     time_budget_s: seconds for annealing, and for the latencies that annealing and `ios` ask for.
-        Annealing puts operators side by side only if the latency model has given their latency
-        together within this time. The latencies for the schedules of step 1 take extra time.
+        Annealing puts operators side by side only if the latency model gave the latency of their
+        stage within this time. The latencies for the schedules of step 1 take extra time.
     streams: number of streams in the schedules of step 2; None for no limit.
     seed: seed of the random changes.
 

@@ -24,9 +24,10 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
     other assignment that keeps independent operators on different streams has fewer waits.
 
     A second matching decides which chains of operators share a stream. Two chains share a stream
-    only if this orders no independent operators and adds no wait. No other assignment with as few
-    waits has fewer streams. For neural networks, the number of streams is usually the width of the
-    graph. The number is a little larger if the fewest waits need more streams than the width.
+    only if this orders no independent operators and adds no wait. The number of streams is the
+    smallest among all assignments with the same number of waits. For neural networks, the number of
+    streams is usually the width of the graph. The number is a little larger if the fewest waits
+    need more streams than the width.
 
     Ties: in the matchings, lowest ids come first. Streams are numbered by their first operator in
     topological order.

@@ -154,7 +154,7 @@ def with_windows(
     intra: str,
     opened: Literal["by priority", "by start"] = "by priority",
 ) -> tuple[GpuStages, float]:
-    """Let neighbouring operators of a GPU start together where that is faster.
+    """Start neighbouring operators of a GPU together where this makes the schedule faster.
 
     The function returns the stages of each GPU, and the makespan in microseconds.
 

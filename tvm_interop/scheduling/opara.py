@@ -24,7 +24,7 @@ def opara(
     streams: int | None = None,
     flops_per_byte: float = 10.0,
 ) -> Schedule:
-    """Opara: launches memory-bound and compute-bound operators alternately, least demand first.
+    """Opara: launches a memory-bound and a compute-bound operator in turn, least demand first.
 
     Chen et al., "Opara: Exploiting Operator Parallelism for Expediting DNN Inference on GPUs",
     2023. The launch order is Algorithm 2. The ready operators launch alternately: first a
@@ -49,8 +49,8 @@ def opara(
 
     Parameters
     ----------
-    traits: the demand of each operator on the device, by id. If `traits` is None, all operators
-        count as alike, and launch in the order in which they become ready.
+    traits: the demand of each operator on the device, by id. If `traits` is None, no operator is
+        preferred, and operators launch in the order in which they become ready.
     streams: number of streams; None for as many as the algorithm opens. `compile` for a GPU passes
         None unless its own option `streams` is set. If the algorithm opens more than `streams`,
         streams are combined, without splitting a stream. The streams are placed one by one, the

@@ -2,9 +2,9 @@
 
 In a round, each of two schedules runs once, in random order. If the schedules are equally fast,
 each of them seems faster in a round with probability 1/2. Other load on the machine does not change
-this, because it slows each schedule with the same probability. The Wilcoxon signed-rank test
-(Wilcoxon 1945; Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3) assumes no more
-than this, and its significance level is exact.
+this, because it slows each schedule with the same probability. This is all that the Wilcoxon
+signed-rank test assumes (Wilcoxon 1945; Hollander and Wolfe, "Nonparametric Statistical Methods",
+chapter 3). Its significance level is exact.
 
 The significance test is made only after the last round. Testing after every round until the result
 is significant would raise the probability of a false result. The number of rounds is chosen while
@@ -12,11 +12,11 @@ the rounds run, but only from the size of the difference between the two times o
 not depend on which schedule was faster, so it does not bias the test.
 
 The rounds may end early in two cases. First, the new schedule is clearly not faster than the old
-one. The new schedule is then not used, so it cannot be called faster by mistake. Second, the new
-schedule is clearly faster, by a test at a much stricter significance level. There are few such
-early tests. The level of the final test is lowered by the sum of the early tests' levels
-(Haybittle, British Journal of Radiology 1971; Peto et al., British Journal of Cancer 1976). So the
-probability of a false result stays below `LEVEL`.
+one. It is then not used, so this early end cannot lead to a false result. Second, the new schedule
+is clearly faster, by a test at a much stricter significance level. There are few such early tests.
+The level of the final test is lowered by the sum of the early tests' levels (Haybittle, British
+Journal of Radiology 1971; Peto et al., British Journal of Cancer 1976). So the probability of a
+false result stays below `LEVEL`.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class PairedRatio:
     ratio: median of the time of the first contestant divided by the time of the second
         (Hodges-Lehmann estimate). Below 1, the first contestant is faster.
     interval: 90% confidence interval of the ratio. The true ratio lies above the interval in less
-        than 5% of cases, and below it in less than 5%. The interval is (0, inf) if there are too
-        few rounds.
+        than 5% of cases, and below the interval in less than 5% of cases. The interval is (0, inf)
+        if there are too few rounds.
     """
 
     rounds: int
@@ -142,8 +142,8 @@ def may_gain(rounds: Floats, contestant: int) -> bool:
     """Whether a contestant may be 2% faster than sequential execution.
 
     2% is half-way between the gain that the test requires (`LEAST_GAIN`, 1%) and the gain that it
-    looks for (`_SOUGHT_GAIN`, 3%). If the result is False, further rounds would hardly let the
-    contestant pass the test, or they would cost more than the gain is worth.
+    looks for (`_SOUGHT_GAIN`, 3%). If the result is False, the contestant would hardly pass the
+    test after further rounds, or the rounds would cost more than the gain is worth.
 
     The function tests whether a gain of 2% is ruled out. As long as all rounds together took less
     than two seconds, the significance level of this test is just below 5% (`_LAST_LEVEL`). After
@@ -161,7 +161,7 @@ def may_gain(rounds: Floats, contestant: int) -> bool:
 
 
 def is_cheap(rounds: Floats) -> bool:
-    """Whether rounds of these lengths, in microseconds, took little time in all."""
+    """Whether the rounds took little time in all. Their lengths are in microseconds."""
     return float(rounds.sum()) < _CHEAP_US
 
 

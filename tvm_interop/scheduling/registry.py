@@ -115,7 +115,7 @@ def options_of(name: str) -> list[str]:
 def register_scheduler(name: str) -> Callable[[_F], _F]:
     """Decorate `fn(graph, latency, **options) -> Schedule` so that `schedule` finds it by name.
 
-    The parameters after the first two become options of the scheduler. `schedule` validates each
+    The further parameters of `fn` become options of the scheduler. `schedule` validates each
     schedule that the function returns.
 
     Raises

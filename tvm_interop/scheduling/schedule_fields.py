@@ -1,4 +1,4 @@
-"""Checks of the fields of a schedule, which a scheduler or a user has filled in."""
+"""Checks of the fields of a schedule. A scheduler or a user has filled them in."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def as_numbers(numbers: Any, kind: str, owner: str) -> tuple[int, ...]:
 
     Parameters
     ----------
-    kind: for the error message, what the numbers stand for, such as `stream`.
-    owner: for the error message, what each number belongs to, such as `group`.
+    kind: the word for a number in the error message, such as `stream`.
+    owner: the word for the owner of a number in the error message, such as `group`.
     """
     checked = as_tuple(numbers, f"the {kind}s of each {owner}")
     for i, number in enumerate(checked):

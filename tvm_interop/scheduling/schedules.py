@@ -40,8 +40,9 @@ class Schedule:
     scheduler: name of the scheduler that made the schedule.
     op_names: the operators' names. An operator id in the other fields is a position in this tuple.
     stages: the stages of a staged schedule, in order; empty for a streamed schedule. With several
-        GPUs, the stages of each GPU are in order. The host launches all stages in this order too,
-        except that a stage is launched after the stages that it waits for.
+        GPUs, the stages of each GPU are in order. The host launches the stages in the order of this
+        tuple. The exception is a stage that waits for stages later in the tuple: it is launched
+        after them.
     streams: the operators of each stream, in order. In a staged schedule, the streams follow from
         `stages`: a stream holds the groups that the stages put on it, stage by stage.
     makespan: predicted time of a run in microseconds; None if the scheduler predicted no time.
@@ -200,9 +201,10 @@ class Schedule:
     def ordering_edges(self) -> tuple[tuple[int, int], ...]:
         """The edges that the stages' barriers add to the dependencies, as pairs of operator ids.
 
-        A barrier adds edges between the operators before and after it on the same device: from the
-        last operator before it on each stream to the first operator after it on each other stream.
-        Within a stream, no edge is needed, because a stream runs its operators in order.
+        A barrier adds edges between operators of the same device. For each pair of streams, an edge
+        leads from the last operator before the barrier on one stream to the first operator after it
+        on the other. Within a stream, no edge is needed, because a stream runs its operators in
+        order.
         """
         edges: list[tuple[int, int]] = []
         last_on: dict[int | None, dict[int, int]] = {}
@@ -294,7 +296,7 @@ class Schedule:
         return [float(next(of_kind[stage.kind])) for stage in self.stages]
 
     def measure_again(self, graph: OpGraph, latency: LatencyModel) -> int:
-        """Let `latency` measure the stages again, because their first latencies may be too low.
+        """Make `latency` measure the stages again, because their first latencies may be too low.
 
         Returns
         -------

@@ -28,8 +28,8 @@ def sequential(
     ----------
     order: `topological` for `OpGraph.topological_order`. `memory` for an order that keeps few bytes
         in use at the same time (`planning.memory_order`, a greedy order with ties to the lowest
-        id). With `memory`, `stats["peak_bytes"]` is the largest number of bytes in use at once in
-        this order, and `stats["topological_peak_bytes"]` is this number for the topological order.
+        id). With `memory`, `stats["peak_bytes"]` is the largest number of bytes in use at once.
+        `stats["topological_peak_bytes"]` is the same number for the topological order.
     buffers: the tensors between operators, needed for the order `memory`. `compile` passes the
         tensors of its model.
     """

@@ -243,7 +243,7 @@ class CombinedServing:
         Parameters
         ----------
         interval_us: as for `simulate_combined`. An interval counts from the latest request that
-            left the queue, even if it left in an earlier window.
+            left the queue, even if that was in an earlier window.
         arrivals: requests that arrive in the window; their times count from its beginning.
         observe_us: ascending times in microseconds, from the beginning of the window.
         """

@@ -41,8 +41,7 @@ class Space:
     num_blocks: number of blocks of each model.
     interval: how a number x stands for a dequeue interval. With `linear`, as in TOP, the interval
         is x seconds. With `log`, it grows exponentially with x from `shortest_s` to `longest_s`, by
-        default as 10^(4x-4) seconds. Then different x also give clearly different intervals of
-        milliseconds.
+        default as 10^(4x-4) seconds. With `log`, short intervals differ clearly too.
     levels: number of distinct intervals; x is then rounded up to a multiple of 1 / levels. 0 for no
         rounding.
     shortest_s, longest_s: bounds of a `log` interval in seconds.
@@ -107,9 +106,9 @@ class Space:
 
         All actions that stand for the same decision have the same canonical action. If `levels` is
         above 0, the number of a dequeue interval becomes the middle of all numbers that stand for
-        this interval. All blocks of a combined block get the same number: the middle of the cell
-        (see `_cells`) whose index is the index of the first of these blocks. So a canonical action
-        is as far as possible from actions that stand for other decisions.
+        this interval. All blocks of a combined block get the same number. It is the middle of a
+        cell (see `_cells`); the cell's index is the index of the first block of the combined block.
+        So a canonical action is as far as possible from actions that stand for other decisions.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:
@@ -181,7 +180,7 @@ class Space:
         """Return the state of a run, sampled at SAMPLES times: (state_size,).
 
         The simulator of combined blocks does not report which block a request is in. This method
-        estimates the block from the share of the request's time in flight that has passed.
+        estimates the block: it takes the share of the request's time in flight that has passed.
         """
         backlog = run.backlog(at_us)
         found = []
@@ -391,7 +390,7 @@ class Environment:
         return [self.calls, self._rng.bit_generator.state]
 
     def restore(self, saved: Any, actions: Floats) -> None:
-        """Go back to the state that this object had when `saved` returned this data."""
+        """Restore the state that this object had when `saved` returned this data."""
         self.calls, self._rng.bit_generator.state = saved
 
     def _figures(self, run: ServingRun) -> Floats:
@@ -444,7 +443,7 @@ class Score:
     The launcher's reward is r^0 = exp(0.4 U - 0.4 mean L - 0.2 V). The reward of model i is
     r^i = exp(0.4 U - 0.4 L_i - 0.2 V). U, L and V are z-scores of utilisation, latency and queue
     variance. The paper does not say from which outcomes their means and deviations are computed.
-    Here these are the outcomes passed to `Score.of`.
+    Here they are computed from the outcomes passed to `Score.of`.
 
     Attributes
     ----------

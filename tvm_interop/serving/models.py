@@ -21,12 +21,12 @@ from ..program.graph import OpGraph
 class ServingDevice:
     """A device that several instances share, with the overheads of its host.
 
-    Let k operators run at the same time. Their arithmetic then takes max(1, sum of their cores /
-    `cores`) times as long as if each ran alone. Their memory traffic takes max(1, sum of their
-    memory shares / `bandwidth`) times as long. The slowdown of an operator is the mean of these two
-    factors, weighted by its memory share, times 1 + `interference` * (k - 1). Without interference
-    this is the model of `scheduling.simulation.Contention`, in which more concurrency never lowers
-    throughput.
+    Let k operators run at the same time. Compared with operators that run alone, their arithmetic
+    then takes max(1, sum of their cores / `cores`) times as long, and their memory traffic takes
+    max(1, sum of their memory shares / `bandwidth`) times as long. The slowdown of an operator is
+    the mean of these two factors, weighted by its memory share, times 1 + `interference` * (k - 1).
+    Without interference this is the model of `scheduling.simulation.Contention`, in which more
+    concurrency never lowers throughput.
 
     Attributes
     ----------
@@ -192,9 +192,9 @@ class ServedModel:
     def divided(self, count: int) -> ServedModel:
         """Return the model with neighbouring blocks joined into at most `count` blocks.
 
-        The division makes the latency of the slowest block as low as possible. As many neighbouring
-        blocks as this latency allows are joined into the first new block, then into the second, and
-        so on.
+        The division makes the latency of the slowest block as low as possible. The first new block
+        joins as many neighbouring blocks as fit into this latency, then the second new block does,
+        and so on.
         """
         if not is_whole(count) or count < 1:
             raise InputError(f"a model cannot be divided into {count!r} blocks; give 1 or more")

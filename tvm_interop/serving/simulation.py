@@ -47,7 +47,7 @@ def simulate_serving(
     queue_bound: maximum number of waiting requests of a model. Requests that arrive at a full queue
         are dropped. None for no limit.
     refuse_late: whether requests that cannot meet their deadline are refused, as in a server. A
-        request cannot meet its deadline if it would end too late even in a run of its own.
+        request cannot meet its deadline if it would end too late even if it ran alone.
     believed: the device that the policy plans for, if it differs from the simulated `device`; None
         if the policy plans for `device`. Tests use it to give a policy wrong data.
     programs: cache of programs for the same models and device. If several runs share it, each

@@ -88,9 +88,9 @@ class Wait:
     Attributes
     ----------
     until_us: time in microseconds at which the policy is asked again at the latest.
-    full: whether nothing can start until an instance ends, whatever arrives. If it is true, the
-        simulator or server need not call the policy at arrivals. If it calls the policy
-        nevertheless, the policy must give the same answer.
+    full: whether nothing can start until an instance ends, even if requests arrive. If True, the
+        simulator or server need not call the policy at arrivals. If it does call the policy, the
+        policy must give the same answer.
     """
 
     until_us: float = math.inf

@@ -1,7 +1,7 @@
 """Gives the objects of a session new locks and threads in a forked child of their process.
 
-A forked child has only the thread that forked. So a lock that another thread of the parent held is
-never released in the child, and the parent's worker threads are missing.
+A forked child has only the thread that forked, and none of the parent's worker threads. So a lock
+that another thread of the parent held would never be released in the child.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Background:
     """
 
     def __init__(self) -> None:
-        """Make the object. The first process is started when something is to be compiled."""
+        """Make the object. A process is started only when a model must be compiled."""
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
@@ -257,8 +257,8 @@ def check_background(options: dict[str, Any], model: Any, digest: str | None) ->
     Raises
     ------
     InputError
-        An option or the model cannot be passed to another process, or the background would have
-        nothing to improve, because the time budget is 0.
+        An option or the model cannot be passed to another process. Or the time budget is 0, so that
+        a compilation in the background would improve nothing.
     """
     advice = "leave `compile_in_background` out"
     if not str(options.get("target", "llvm")).startswith("llvm"):
@@ -347,11 +347,11 @@ def _why_it_ended(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
 
 
 def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
-    """Close the standard input of `process`, which then ends, because it watches its input."""
+    """Close the standard input of `process`. The process watches its input, and then ends."""
     assert process.stdin is not None
     with contextlib.suppress(OSError, ValueError):
-        # If a forked child of this process also holds the pipe open, closing the pipe here does not
-        # end the input of `process`. So write a byte first, which also tells `process` to end.
+        # Closing the pipe does not end the input of `process` if a forked child of this process
+        # also holds the pipe open. So write a byte first, which also tells `process` to end.
         os.write(process.stdin.fileno(), b"\0")
     with contextlib.suppress(OSError, ValueError):
         process.stdin.close()

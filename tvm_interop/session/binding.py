@@ -101,7 +101,7 @@ class Binding(BoundNames):
         self._inputs_bound[name] = array
 
     def clear_binding_inputs(self) -> None:
-        """Use none of the bound arrays any more. The inputs keep the values that they have now."""
+        """From now on, do not read the bound arrays. The inputs keep their present values."""
         for name in self._inputs_bound:
             self._module.set_input(name, self._module.get_input(name))
             self._in_place.discard(name)
@@ -148,7 +148,7 @@ class Binding(BoundNames):
         self._outputs_bound.pop(name, None)
 
     def clear_binding_outputs(self) -> None:
-        """Write to none of the bound arrays any more, but to memory of the binding's own."""
+        """From now on, write outputs to the binding's own memory, and not to the bound arrays."""
         for name in self._in_place & self._outputs_bound.keys():
             self._module.set_output_zero_copy(name)
             self._in_place.discard(name)

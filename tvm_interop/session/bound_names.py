@@ -1,4 +1,4 @@
-"""The methods by which onnxruntime's programs bind memory to inputs and outputs."""
+"""The methods by which programs for onnxruntime bind memory to inputs and outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .ort_memory import array_at, array_of_ortvalue
 
 
 class BoundNames(ABC):
-    """Binds memory under onnxruntime's names; a subclass says what is done with the memory."""
+    """Binds memory under onnxruntime's names. A subclass decides how the memory is used."""
 
     @abstractmethod
     def _bind_input(self, name: str, array: Any) -> None:
@@ -114,7 +114,7 @@ class BoundNames(ABC):
 
 
 class _Memory(NamedTuple):
-    """What a program gives to be bound: an array or None, and the device of the memory."""
+    """The argument of a binding: an array or None, and the device of the memory."""
 
     array: Any
     device_type: str

@@ -1,4 +1,4 @@
-"""Lets a session compile each size separately, if inputs cannot be padded to a larger size."""
+"""Compiles each size of a session separately, if inputs cannot be padded to a larger size."""
 
 from __future__ import annotations
 

@@ -75,9 +75,8 @@ class Order(NamedTuple):
         """Return an artifact for shapes that were not compiled in full.
 
         If the best kernels are known for other shapes of about the same size, the artifact gets
-        these kernels, and is found in the store or compiled without measurements. Otherwise the
-        model is compiled in full, and the kernels that this compilation chooses are stored for
-        other shapes.
+        these kernels. It is then read from the store, or compiled without measurements. Otherwise
+        the model is compiled in full, and the chosen kernels are stored for other shapes.
 
         Raises
         ------
@@ -110,7 +109,7 @@ class Order(NamedTuple):
 
         Parameters
         ----------
-        how: the last words of the message that is logged when the compilation begins.
+        how: the end of the message that is logged when the compilation begins.
         more: further options for `compile`, beside `options`.
 
         Raises
@@ -163,7 +162,7 @@ class Order(NamedTuple):
         return artifact
 
     def _check_source(self) -> None:
-        """Check that the model can be compiled here, and is the one that the session was made from.
+        """Check that the model can be compiled here and has not changed since the session began.
 
         A session compiles a model with open dimensions when a run needs it, perhaps after days.
         """

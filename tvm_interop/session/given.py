@@ -40,8 +40,8 @@ def model_and_options(model: Any, options: Mapping[str, Any]) -> tuple[Any, dict
 def is_open(source: Source, options: Mapping[str, Any]) -> bool:
     """Whether an input has open dimensions for which `options` gives no shape.
 
-    A model with an input that has open dimensions can be compiled only when `run` gets inputs,
-    because only then all shapes are known.
+    Such a model can be compiled only when `run` gets inputs, because only then all shapes are
+    known.
     """
     given = options.get("input_shapes") or {}
     ranges = options.get("batch_sizes"), options.get("shapes")

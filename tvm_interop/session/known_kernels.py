@@ -108,7 +108,7 @@ def may_carry(options: Mapping[str, Any]) -> bool:
 
 
 def carried_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a compilation that takes kernels chosen for other shapes from `like`.
+    """Return the options of a compilation that takes its kernels from another artifact (`like`).
 
     If no scheduler is given, the model runs sequentially, because searching for a schedule and
     checking it takes longer than all other steps together.

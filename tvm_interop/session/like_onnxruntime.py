@@ -1,7 +1,7 @@
 """The methods by which a session describes itself, under the names that onnxruntime has for them.
 
 Programs that were written for onnxruntime call these methods, so a session has them too. Some of
-them have nothing to do here, because a session runs on one device and has no settings that change.
+the methods do nothing here, because a session runs on one device, and its settings never change.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LikeOnnxruntime:
         return []
 
     def get_modelmeta(self) -> ModelMeta:
-        """Return what the program that exported the model wrote into it.
+        """Return the metadata that the exporter wrote into the model.
 
         Raises
         ------

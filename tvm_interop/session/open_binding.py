@@ -14,7 +14,7 @@ from .tensor_info import TensorInfo
 
 
 class OpenBinding(BoundNames):
-    """Reads inputs from the caller's memory, whatever their shapes, and copies outputs to it.
+    """Reads inputs of any shapes from the caller's memory, and copies outputs to it.
 
     `Session.io_binding` makes such a binding if the model has open dimensions. Each run takes the
     shapes of the arrays that are bound at that time. Its outputs are new arrays, which are copied
@@ -60,11 +60,11 @@ class OpenBinding(BoundNames):
         )
 
     def clear_binding_inputs(self) -> None:
-        """Use none of the bound inputs any more."""
+        """From now on, do not read the bound inputs."""
         self._bound_inputs.clear()
 
     def clear_binding_outputs(self) -> None:
-        """Write to none of the bound outputs any more."""
+        """From now on, do not write to the bound outputs."""
         self._bound_outputs.clear()
 
     def run(self) -> None:

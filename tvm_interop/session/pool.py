@@ -145,7 +145,10 @@ class Pool:
 
     @property
     def own_nbytes(self) -> int:
-        """The bytes of tensors that only these instances use; `turns_nbytes` counts shared ones."""
+        """The bytes of the tensors that only these instances use.
+
+        `turns_nbytes` has the shared bytes.
+        """
         if self._shares_memory:
             return self._ports_nbytes * self._instances
         plan = self.first.plan

@@ -80,8 +80,8 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
     `compile_in_background` the session answers before the compilation has ended: see `states`.
 
     With ranges in `shapes`, all sizes run without further compilation if inputs may be padded
-    (filled up) to a larger size. Otherwise a warning says why not, and each size is compiled at its
-    first run. If a model may be padded but the mask that one run gets forbids padding, only the
+    (filled up) to a larger size. Otherwise a warning gives the reason, and each size is compiled at
+    its first run. If inputs may be padded, but the mask of a single run forbids padding, only the
     size of this run is compiled separately.
 
     Attributes
@@ -194,7 +194,7 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         self._workers = ThreadPoolExecutor(self._instances, "tvm_interop.Session")
 
     def _take(self, artifact: Artifact) -> None:
-        """Use `artifact` for all runs, whatever the shapes of their inputs."""
+        """Use `artifact` for all runs, for inputs of any shapes."""
         self._pool = Pool(artifact, self._instances)
         self.inputs, self.outputs = self._pool.infos()
         self.path = artifact.path

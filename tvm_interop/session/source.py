@@ -44,7 +44,7 @@ class Source(NamedTuple):
     digest: a digest of the model's content. None if the model has no reproducible digest, such as
         an IRModule.
     inputs, outputs: the inputs and outputs, as far as they are known before compilation.
-    meta: what the program that exported the model wrote into it.
+    meta: the metadata that the exporter wrote into the model.
     maps: for each output that ONNX defines as a list of dictionaries, its type in onnxruntime's
         words, and the keys.
     """
@@ -161,9 +161,9 @@ def _source_of_path(path: Path) -> Source:
         # Leave out the weights, which may take gigabytes and are not needed yet.
         model = onnx.load(path, format="protobuf", load_external_data=False)
     except Exception:
-        # Catch any error, because the module that holds protobuf's `DecodeError` has changed
-        # before. `path` may also be the name of a network, which `read_onnx` knows. For any other
-        # file, `read_onnx` raises an error.
+        # Catch any error, because protobuf's `DecodeError` has moved to another module before.
+        # `path` may also be the name of a network, which `read_onnx` knows. For any other file,
+        # `read_onnx` raises an error.
         model = read_onnx(path)
         digest = _digest_of_message(model)
     else:
@@ -179,7 +179,7 @@ def _of_bytes(data: bytes) -> Any:
     Raises
     ------
     UnsupportedModelError
-        The bytes are not those of an ONNX file.
+        The bytes are not an ONNX file.
     """
     import onnx
 
@@ -206,10 +206,10 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def check_unchanged(source: Source) -> None:
-    """Check that the model is still the one that the session was made from.
+    """Check that the model has not changed since the session was made.
 
-    A session may compile its model long after it was made. If the model has changed meanwhile, the
-    artifact would be stored as that of the old model.
+    A session may compile its model long after it was made. If the model had changed, the new
+    model's artifact would be stored for the old model.
 
     Raises
     ------

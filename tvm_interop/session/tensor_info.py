@@ -58,7 +58,7 @@ class TensorInfo(NamedTuple):
 
     @property
     def dimensions(self) -> tuple[int | str, ...]:
-        """The shape, in which each open dimension has the name by which users give it a size."""
+        """The shape. An open dimension has the name by which users give it a size."""
         return tuple(
             unnamed_dimension(self.name, axis) if size is None else size
             for axis, size in enumerate(self.shape)
@@ -81,7 +81,7 @@ class TensorInfo(NamedTuple):
 
 
 class ModelMeta(NamedTuple):
-    """What the program that exported a model wrote into it, under onnxruntime's names.
+    """The metadata that the exporter wrote into a model, under onnxruntime's names.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:
 
 
 def meta_of_onnx(model: Any) -> ModelMeta:
-    """Return what the program that exported an `onnx.ModelProto` wrote into it."""
+    """Return the metadata that the exporter wrote into an `onnx.ModelProto`."""
     return ModelMeta(
         {entry.key: entry.value for entry in model.metadata_props},
         model.producer_name,

@@ -46,8 +46,8 @@ class GraphLayout:
 def lay_out(record: Record) -> GraphLayout:
     """Place the boxes and lines of a record's graph.
 
-    The column of an operator is the first column after all operators that it reads, and after the
-    operator that comes before it on its stream. A stage begins after the stage before it.
+    An operator is placed in the first column to the right of its inputs' operators and of the
+    operator before it on its stream. A stage begins after the stage before it.
 
     If an operator's reader is further right than the next column, the line to the reader runs along
     a track. A track is a horizontal line below the lane of the operator. All lines of an operator

@@ -25,8 +25,8 @@ def to_page(records: list[Record], machine: str, explanations: Sequence[Explanat
     Parameters
     ----------
     machine: the machine on which the records were measured.
-    explanations: for each record, a text on why its operators run side by side or not; empty if the
-        page shall have no explanations.
+    explanations: for each record, a text on why its operators run side by side or not; empty for a
+        page without explanations.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, "."),

@@ -115,7 +115,7 @@ class Record:
 
     @property
     def time_said(self) -> str:
-        """The makespan as text, which also says how it was measured or predicted."""
+        """The makespan as text. The text also says whether it was measured or predicted."""
         ms = f"{self.makespan_us / 1e3:.3f} ms"
         if self.runs:
             return f"{ms}, the fastest of {self.runs} runs" if self.runs > 1 else f"{ms}, one run"
@@ -182,7 +182,7 @@ def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
     Parameters
     ----------
     title: title in the pictures.
-    runs: number of runs, of which the fastest is recorded. Two more runs come first, to warm up.
+    runs: number of runs. The fastest of them is recorded. Two further runs come first, to warm up.
     """
     module = GraphModule(artifact)
     shapes, dtypes = module.get_input_info()
@@ -226,7 +226,7 @@ def from_profile(
     Parameters
     ----------
     plan: the plan that was profiled; by default the artifact's plan.
-    runs: number of runs, of which `profile` shows the fastest; 0 if the artifact was not run.
+    runs: number of runs, 0 if the artifact was not run. `profile` shows the fastest run.
     """
     schedule = artifact.schedule
     plan = plan or artifact.plan

@@ -1,4 +1,4 @@
-"""Makes SVG elements with `xml.etree`, which escapes text."""
+"""Makes SVG elements with `xml.etree`. This module of Python escapes text."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ struct Conv2d : OpDescription {
   bool MayCut(int64_t argument, int64_t axis) const override { return argument == 0 && axis == 2; }
 };
 
-// Returns what is wrong with a convolution of these shapes, or an empty string if nothing is wrong.
-// `data` and `output` are N,C,H,W. `bias` is null if there is no bias.
+// Returns the fault of a convolution of these shapes, or an empty string if there is none. `data`
+// and `output` are N,C,H,W. `bias` is null if there is no bias.
 std::string WhyNoConvolution(const Window& window, int64_t groups, const std::vector<int64_t>& data,
                              const std::vector<int64_t>& weight, const std::vector<int64_t>* bias,
                              const std::vector<int64_t>& output);

@@ -26,8 +26,8 @@ struct Matmul : OpDescription {
   }
 };
 
-// Returns what is wrong with a matrix product of these shapes, or an empty string if nothing is
-// wrong. `bias` is null if there is no bias.
+// Returns the fault of a matrix product of these shapes, or an empty string if there is none.
+// `bias` is null if there is no bias.
 std::string WhyNoProduct(const std::vector<int64_t>& left, const std::vector<int64_t>& right,
                          const std::vector<int64_t>* bias, const std::vector<int64_t>& output);
 

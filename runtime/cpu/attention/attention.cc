@@ -15,8 +15,8 @@ namespace {
 
 // Each thread gets up to this many tasks, so that threads of unequal speed end at the same time.
 constexpr int64_t kTasksPerThread = 4;
-// The keys of a head are packed anew for each task, so a task has at least this many rows, unless
-// the head has fewer.
+// The least number of rows of a task, unless the head has fewer. Each task packs the keys of a head
+// again, so small tasks would be slow.
 constexpr int64_t kFewestRows = 64;
 // A task has at least this many floating-point operations. A smaller task would take less time than
 // waking a thread.

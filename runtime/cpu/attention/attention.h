@@ -23,7 +23,7 @@ std::string WhyNot(const OpDescription& op);
 // Memory" (2021), and in Dao et al., "FlashAttention" (NeurIPS 2022). Unlike in these papers, the
 // rows of scores are complete here, so the softmax is computed as usual.
 //
-// The bits of a result do not depend on the number of threads, nor on how rows are divided.
+// The bits of a result depend neither on the number of threads nor on the division of rows.
 std::unique_ptr<LibraryKernel> MakeAttention(const Attention& op, int threads,
                                              const std::vector<KernelArgument>& args);
 

@@ -29,9 +29,9 @@ class KindFunction<Result(Args...)> {
   size_t index_;
 };
 
-// The test `vendor_headers_test` compiles the files in `kinds/` once more. The test defines the
-// next two macros, which then compare our declarations with oneDNN's own header. In other builds
-// the macros are empty.
+// In most builds the next two macros are empty. The test `vendor_headers_test` compiles the files
+// in `kinds/` once more, with its own definition of the macros. They then compare our declarations
+// with oneDNN's header.
 #ifndef TVM_INTEROP_SAME_FUNCTION
 #define TVM_INTEROP_SAME_FUNCTION(signature, theirs)
 #define TVM_INTEROP_SAME_NUMBER(ours, theirs)

@@ -83,9 +83,9 @@ class Maker {
     return descs_.Laid(op_.shapes[arg], type, source == Layout::kPlain ? result : source);
   }
 
-  // `Laid` describes an argument as it lies in memory. `DataDesc` describes the argument for the
-  // primitive. If the argument is plain, `DataDesc` lets oneDNN choose the layout, because few
-  // kernels are fast on the plain layout.
+  // `Laid` describes the layout of an argument in memory. `DataDesc` describes the argument for the
+  // primitive. For a plain argument, `DataDesc` leaves the choice of the layout to oneDNN, because
+  // few kernels are fast on the plain layout.
   Owned<MemoryDesc> Laid(int arg) const {
     if (!op_.is_cut(arg)) return descs_.Laid(op_.shapes[arg], Stored(arg), op_.layouts[arg]);
     const auto whole = descs_.Laid(GivenShape(), Stored(arg), op_.layouts[arg]);
@@ -102,7 +102,7 @@ class Maker {
     return op_.is_cut(1) ? descs_.Strided(op_.shapes[1], type, Descs::Contiguous(GivenShape()))
                          : descs_.Plain(op_.shapes[1], type);
   }
-  // The shape of the larger tensor out of which an argument is cut.
+  // The shape of the larger tensor that contains an argument.
   Shape GivenShape() const;
   // Returns the argument, with its position in the larger tensor if it is cut.
   KernelArgument Argument(int arg) const;
@@ -114,8 +114,8 @@ class Maker {
   // The type that the primitive uses for an addend or a result of a product. It is float32 if the
   // numbers to multiply are float32, and the stored type otherwise.
   int Computed(int arg) const { return Factors() == kFloat32 ? kFloat32 : Stored(arg); }
-  // The type of both source and result in a primitive that only moves or pools numbers. It is the
-  // stored type if source and result are stored in the same type. Otherwise it is float32.
+  // The type of source and result in a primitive that only moves or pools numbers. If both are
+  // stored in the same type, it is this type. Otherwise it is float32.
   int Moved() const { return Stored(0) == Stored(last()) ? Stored(0) : kFloat32; }
 
   static int TypeOf(tvm_interop::DataType type) {

@@ -8,8 +8,8 @@
 namespace tvm_interop {
 namespace onednn {
 
-// How a constant lies in memory, and the layout in which a kernel wants it. `api` must outlive the
-// object.
+// The present layout of a constant in memory, and the layout in which a kernel wants it. `api` must
+// outlive the object.
 struct Reordered {
   const Api* api;
   Owned<MemoryDesc> given;

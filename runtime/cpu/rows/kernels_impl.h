@@ -61,8 +61,8 @@ void MultiplyUpToRows(int64_t rows, const float* left, int64_t stride, const flo
   MultiplyRows<Vector, kRows>(left, stride, right, wide, terms, sums, right_stride, adds);
 }
 
-// Multiplies all rows by a group of `padded` columns. All rows use the same terms of the group
-// before any row uses the next ones, so that the group is read from memory once.
+// Multiplies all rows by a group of `padded` columns. Some terms of the group are used for all rows
+// before the next terms are read. So the group is read from memory only once.
 template <typename Vector>
 void MultiplyGroup(const Product& product, const float* packed, int64_t padded, float* sums) {
   for (int64_t begin = 0; begin < product.terms; begin += kTerms) {
@@ -102,8 +102,8 @@ void MultiplyByRow(const Product& product, const float* packed, int64_t padded, 
   }
 }
 
-// Writes `there` numbers of a row of the result, at most as many as a vector has. The first is in
-// the column `column`.
+// Writes `there` numbers of a row of the result, from the column `column` on. `there` is at most
+// the number of lanes of a vector.
 template <typename Vector>
 void Finish(const Product& product, const float* sums, int64_t row, int64_t column, int64_t there) {
   alignas(64) float whole[Vector::kLanes];

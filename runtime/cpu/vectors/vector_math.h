@@ -28,11 +28,11 @@ namespace tvm_interop {
 namespace {
 
 // Multiplies a matrix of kRows rows and `terms` columns by a matrix of `terms` rows and kWide
-// vectors. The rows of the left matrix lie `stride` numbers apart, those of the right matrix
-// `right_stride` numbers, and those of the result `to_stride` numbers. Terms are added up in order.
-// Every kTerms terms give a partial sum, and the partial sums are added up, because the rounding
-// error of one long sum would be larger. If `adds` is true, these sums are added to the numbers
-// that `to` holds already.
+// vectors. The distance between rows is `stride` numbers in the left matrix, `right_stride` numbers
+// in the right matrix, and `to_stride` numbers in the result. Terms are added up in order. Every
+// kTerms terms give a partial sum, and the partial sums are added up, because the rounding error of
+// one long sum would be larger. If `adds` is true, these sums are added to the numbers that `to`
+// holds already.
 template <typename Vector, int kRows, int kWide, int64_t kTerms>
 void Multiply(const float* left, int64_t stride, const float* right, int64_t terms, float* to,
               int64_t to_stride, int64_t right_stride = kWide * Vector::kLanes, bool adds = false) {

@@ -195,11 +195,11 @@ TVI_EXPORT const char* tvi_model_range_dimension(const tvi_model* model, size_t 
 /* The number of rows of a shape along a range's dimension; 0 if there is no such range or shape. */
 TVI_EXPORT int64_t tvi_model_range_size(const tvi_model* model, size_t range, size_t shape);
 /* If a run has fewer rows than its shape, its inputs are filled up (padded) to the rows of the
- * shape. A mask is an input that is filled up with 0. The result says where input number `input`
- * must be 1 so that a run may be filled up: in the "first" row, in at least one row ("any"), in
- * "all" rows, or "nowhere". NULL if the input is not a mask. For "first", "any" and "all", all
- * numbers of the mask must be from 0 to 1. With two ranges, the rows are the rows of the second
- * range, and the condition must hold for each row of the first range. */
+ * shape. A mask is an input that is filled up with 0. A run may be filled up only if input number
+ * `input` is 1 in some rows. The result names them: the "first" row, at least one row ("any"),
+ * "all" rows, or "nowhere" for no condition. NULL if the input is not a mask. For "first", "any"
+ * and "all", all numbers of the mask must be from 0 to 1. With two ranges, the rows are the rows of
+ * the second range, and the condition must hold for each row of the first range. */
 TVI_EXPORT const char* tvi_model_row_mask(const tvi_model* model, size_t input);
 /* Finds the number of the shape that runs `rows` rows: the shape with the fewest rows that are
  * enough. */
@@ -250,8 +250,8 @@ typedef struct tvi_thread_pool {
 
 /* Makes an instance as `tvi_instance_create` does. The instance is prepared and runs on threads of
  * the program's pool. The library starts no thread for the instance, and changes no thread's
- * affinity. A run does not need the pool's threads: it also ends if none of them comes. A model for
- * a GPU does not use the pool.
+ * affinity. A run does not need the pool's threads, and ends even if none of them comes. A model
+ * for a GPU does not use the pool.
  *
  * `*pool` is copied. Its `context` and `submit` must stay valid until the instance is freed. In a
  * forked child, where the pool's threads are missing, the instance runs on the library's own

@@ -128,8 +128,8 @@ class Model {
   // The axis of an output whose size depends on computed values, or -1: see
   // `tvi_model_output_counted_axis`.
   int counted_axis(size_t output) const { return tvi_model_output_counted_axis(get(), output); }
-  // The strings of an input or output, in whose place runs take or give positions of strings. Empty
-  // if it is not strings: see `tvi_model_output_string`.
+  // The strings of an input or output. Runs take or give positions in this list. Empty if the input
+  // or output is not strings: see `tvi_model_output_string`.
   std::vector<std::string> input_strings(size_t input) const {
     return Strings(tvi_model_input_num_strings, tvi_model_input_string, input);
   }
@@ -320,8 +320,8 @@ class Instance {
     }
     return result;
   }
-  // A warning about the way in which the instance runs, for example that its operators are launched
-  // one by one; empty if there is none.
+  // A warning, for example that the instance launches its operators one by one; empty if there is
+  // none.
   std::string warning() const {
     const char* text = tvi_instance_warning(get());
     return text == nullptr ? "" : text;

@@ -64,8 +64,8 @@ inline const Exchange& Vote(unsigned mask, bool vote, int line) {
   return Meet(mask, vote, Lane(), nullptr, 0, line);
 }
 
-// Returns the lane that the calling lane reads from: `wanted` if it is in the caller's part of the
-// warp, from `first` to `last`, and otherwise the caller itself.
+// Returns the lane that the calling lane reads from. This is `wanted` if it lies in the caller's
+// part of the warp, from `first` to `last`. Otherwise it is the caller itself.
 inline int LaneWithin(int wanted, int first, int last) {
   return wanted < first || wanted > last ? Lane() : wanted;
 }

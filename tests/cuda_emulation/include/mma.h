@@ -1,8 +1,8 @@
 // Tensor cores: fragments of matrices that the 32 lanes of a warp hold together (`nvcuda::wmma`).
 //
 // Each lane holds an equal share of a fragment's numbers. CUDA does not say which numbers a lane
-// holds, so the share differs between the two orders in which the threads run. Products are summed
-// in float32, one after the other; CUDA leaves the order open.
+// holds. So a lane holds different numbers in the two orders in which the threads run. Products are
+// summed in float32, one after the other; CUDA leaves the order open.
 #pragma once
 
 #include "device_functions.h"

@@ -71,7 +71,7 @@ inline void (*body)(const void*) = nullptr;  // Calls the kernel with its argume
 inline const void* arguments = nullptr;
 
 // The byte that fills memory before a run. The runs in the two orders of threads have different
-// bytes, so results that depend on memory that no thread wrote differ.
+// bytes. So if a result depends on memory that no thread wrote, the two results differ.
 inline int Garbage() { return is_reverse ? 0x00 : 0xFF; }
 
 [[noreturn]] inline void Fail(const std::string& message) {
@@ -153,9 +153,9 @@ inline Thread* NewThread() {
   return thread;
 }
 
-// Releases lanes of a warp that wait at the same line if all lanes that they wait for have arrived
-// there. If `with_any`, also releases lanes that wait for no particular lanes. Returns whether any
-// lane was released.
+// Releases lanes of a warp that wait at the same line, once all lanes that they wait for have
+// arrived. With `with_any`, also releases lanes that wait for any lanes. Returns whether any lane
+// was released.
 inline bool ReleaseLanes(int first, int count, bool with_any) {
   auto waits = [&](int lane) { return threads[first + lane]->waits_for == WaitsFor::kWarp; };
   bool released = false;

@@ -32,7 +32,7 @@ def check_log(tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
 
 @pytest.fixture
 def asynchronous() -> Iterator[None]:
-    """Let the GPU work in a thread for each stream, with random delays."""
+    """Make a thread for each stream do the GPU's work, with random delays."""
     from tests.fake_cuda import fake_gpu
 
     fake_gpu.set_delays(1)

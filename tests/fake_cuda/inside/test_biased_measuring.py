@@ -127,8 +127,10 @@ def new_conv(width: int) -> LibraryOp:
 
 
 def test_the_old_choice_of_algorithms_was_that_of_the_host() -> None:
-    """If launches on an idle stream are timed between two events, one call seems faster than
-    two."""
+    """Launches on an idle stream are timed between two events.
+
+    Then one call seems faster than two.
+    """
     for library in ("cudnn", "cublaslt"):
         assert library_version(library) is not None
     op = new_conv(6001)
@@ -204,8 +206,10 @@ def test_prices_of_stages_add_up_to_the_network(
 def test_the_old_prices_made_stages_look_too_good(
     compilation: Compilation, model: MeasuredLatency
 ) -> None:
-    """Each stage's graph is timed alone, as we did earlier. Three operators side by side in one
-    stage are compared with the same operators in three stages."""
+    """Each stage's graph is timed by a single launch, as this package did earlier.
+
+    Three operators side by side in one stage are compared with the same operators in three stages.
+    """
     groups = [[0], [1], [2]]
     truth = model.stage(groups) / sum(model.op(op) for op in range(3))
     assert truth == pytest.approx(1 / 3, abs=0.02)  # They overlap.

@@ -83,8 +83,10 @@ def launches(log: Path) -> list[tuple[Any, ...]]:
 
 
 def test_tvms_kernels_get_the_same_arguments(tmp_path: Path) -> None:
-    """Our runtime and TVM's both lay out an instance's memory in the same way, so kernels must get
-    the same addresses of tensors."""
+    """Our runtime lays out an instance's memory as TVM's runtime does.
+
+    So kernels must get the same addresses of tensors from both.
+    """
     path = saved(nets.inception_like(), tmp_path / "model.tar", ["tvm"])
     artifact = tvm_interop.load(path)
     kernels = {

@@ -232,8 +232,10 @@ def test_shared_streams_have_the_priorities_that_a_plan_wants() -> None:
 def test_a_profile_is_taken_as_the_operators_run(
     dispatch: _cuda.Dispatch, tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
-    """A run with a CUDA graph does not launch operators one by one, so a profile must not do so
-    either."""
+    """A run with a CUDA graph does not launch operators one by one.
+
+    So a profile must not launch them one by one either.
+    """
     program = random_program(6)
     instance, kernels = make_instance(program, random_schedule(program, 3, 6), dispatch)
     with fake_gpu.noted("profile"):

@@ -77,8 +77,10 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
 
 
 def test_the_library_plan_has_kernels_of_libraries(folder: Path) -> None:
-    """The plan with libraries is made where no GPU can measure which kernel is the fastest. So
-    libraries run all operators that they can run."""
+    """The plan with libraries is made without a GPU, so no kernels can be measured.
+
+    Libraries then run all operators that they can run.
+    """
     plan = read_plan((folder / LIBRARY_PLAN).read_bytes())
     assert {op.library for op in plan.operators} >= {"cudnn"}
     plain = tvm_interop.load(folder / "model.tar").plan
@@ -211,7 +213,7 @@ def test_what_is_not_run_is_said(folder: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.fixture
 def torch_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let PyTorch take part with the host in place of a GPU. Each run takes one second."""
+    """Make the benchmark run PyTorch on the host, in place of a GPU. Each run takes one second."""
     pytest.importorskip("torch")
 
     class OnHost(torch_gpu.TorchRunner):

@@ -56,8 +56,10 @@ def test_libraries_are_told_what_to_compute(case: str, check_log: Callable[..., 
 def test_kernels_are_chosen_on_the_gpus_that_run_them(
     make: Callable[[int], LibraryOp], check_log: Callable[..., list[str]]
 ) -> None:
-    """A choice of algorithm for a shape is remembered in the process. So this test uses shapes that
-    occur in no other test."""
+    """The process remembers the algorithm that was chosen for a shape.
+
+    So this test uses shapes that occur in no other test.
+    """
     ops = [make(i) for i in range(2)]
     program = Program(
         values=[
@@ -88,7 +90,7 @@ def test_kernels_are_chosen_on_the_gpus_that_run_them(
 def diamond(op: LibraryOp) -> tuple[Program, Plan]:
     """A plan with three operators `op`. The first two run on two streams.
 
-    The third operator adds the output of one of the first two to its own.
+    The third operator adds the output of one of the first two operators to its own output.
     """
     joined = conv2d(*op.shapes[:2], op.shapes[-1], has_sum=True)
     shapes = [op.shapes[0], op.shapes[1], *[op.shapes[-1]] * 3]

@@ -127,7 +127,7 @@ def test_the_fastest_provider_is_chosen() -> None:
 
 
 def test_a_stage_that_cannot_be_captured_has_no_price() -> None:
-    """A time that was measured without a graph must not be compared with times in graphs."""
+    """A time without a CUDA graph must not be compared with times in CUDA graphs."""
     options = CompileOptions("cuda", latency_db=":memory:", streams=2)
     compilation = Compilation(convolutions(), options)
     program = compilation.program

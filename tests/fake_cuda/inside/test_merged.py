@@ -44,7 +44,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def computing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let each instance of a compilation run emulated kernels, which really compute."""
+    """Make each instance of a compilation run emulated kernels, which really compute."""
     made: dict[Any, EmulatedKernels] = {}
 
     def kernels_of(lowered: LoweredForCuda) -> EmulatedKernels:

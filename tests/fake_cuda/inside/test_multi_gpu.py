@@ -36,8 +36,8 @@ def ran_right_and_safe(seed: int, name: str, num_ops: int, log: Path) -> Plan:
 
     The function checks that the schedule is valid, and that its makespan is the makespan of an
     evaluator that shares no code with the scheduler. It checks that the plan passes its checker,
-    and that the results are right. Real GPUs may do the work in other orders, as far as the calls
-    allow. The function also checks the log for orders that would give wrong results.
+    and that the results are right. Real GPUs may do the work in any order that the calls allow. So
+    the function also checks the log for orders that would give wrong results.
     """
     rng = random.Random(seed)
     program = random_program(seed, num_ops)
@@ -81,8 +81,7 @@ def predicted(graph: OpGraph, made: Schedule, latency: LatencyTable) -> float:
 
 @pytest.fixture
 def little_to_collect() -> Iterator[None]:
-    """Let the garbage collector ignore all older objects, so that its many runs in this test are
-    short."""
+    """Make the garbage collector ignore all older objects, so that its many runs here are short."""
     gc.collect()
     gc.freeze()
     yield

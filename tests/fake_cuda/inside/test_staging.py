@@ -148,8 +148,7 @@ class TestWaits:
             instance.start()
             with maybe_without("cudaStreamWaitEvent", is_planted):
                 instance.write(v, ones(2))
-                # If nothing makes the copy to the second GPU wait, it has ended by the end of this
-                # pause.
+                # During this pause the copy to the second GPU ends, unless something makes it wait.
                 threading.Event().wait(OPEN_AFTER_S / 2)
         assert (number_of(instance.read(instance.plan.outputs[1])) == 6) is not is_planted
 
@@ -268,8 +267,11 @@ class TestWaits:
 
 
 def test_kernels_are_tried_when_the_weights_are_there(tmp_path: Path) -> None:
-    """A kernel that is tried before the weights are copied could read a wrong index from a weight,
-    and so access memory outside of a tensor."""
+    """Kernels must be tried after the weights are copied.
+
+    Otherwise a kernel could read a wrong index from a weight, and access memory outside of a
+    tensor.
+    """
     seen: list[float] = []
     log = tmp_path / "calls.jsonl"
     fake_gpu.start_log(log)

@@ -43,8 +43,10 @@ def limit() -> Iterator[None]:
 
 
 def conv(width: int) -> LibraryOp:
-    """A convolution of a shape that no other test uses: the choice of its algorithm is not
-    remembered yet."""
+    """A convolution of a shape that no other test uses.
+
+    So the process does not remember an algorithm for it yet.
+    """
     return conv2d((1, 3, 2, 50 + width), (2, 3, 3, 3), (1, 2, 2, 50 + width))
 
 

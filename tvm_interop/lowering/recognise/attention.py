@@ -3,7 +3,8 @@
 Conditions: there are two matrix products with a softmax between them, all of float32 and of known
 shapes. The first product makes the scores. They may be multiplied or divided by a number, and then
 a mask may be added. No operator outside of the group reads an intermediate result. Each head has
-its own keys and values. There are so many scores that one operator takes less time than several.
+its own keys and values. The number of scores is so large that one operator takes less time than
+several.
 """
 
 from __future__ import annotations

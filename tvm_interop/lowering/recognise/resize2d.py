@@ -6,8 +6,8 @@ one of two kinds:
 - A linear resize, in which each pixel of the result is a weighted mean of four pixels. Its
   coordinates treat pixels as squares (`half_pixel`).
 - A nearest-neighbour resize that enlarges height and width by whole factors. Its coordinates are
-  `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel. Both give the
-  same result, because one pixel is always nearer than all others.
+  `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel. The two roundings
+  give the same result, because one pixel is always nearer than all others.
 """
 
 from __future__ import annotations

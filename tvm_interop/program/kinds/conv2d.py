@@ -59,11 +59,10 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def product_sizes(self) -> tuple[int, int, int]:
-        """One matrix product for each group, with a row for each pixel of the result, and a column
-        for each channel.
+        """One matrix product for each group.
 
-        cuDNN's documentation calls a convolution that is computed by matrix products an "implicit
-        GEMM".
+        The product has a row for each pixel of the result, and a column for each channel. cuDNN's
+        documentation calls a convolution that is computed in this way an "implicit GEMM".
         """
         images, channels, *pixels = self.shapes[-1]
         return self.groups, images * prod(pixels), channels // self.groups
@@ -94,8 +93,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether the parts, if the convolution is divided by rows, get the whole image and read
-        their rows from it.
+        """Whether each part reads its rows from the whole image, in a division by rows.
 
         The parts need the whole image if it has the plain layout or several blocks of channels,
         because its rows are then not contiguous in memory. A part may begin at any row of the

@@ -39,8 +39,8 @@ class Product(DescribedOp, frozen=True, kw_only=True):
     def most_parts(self) -> int:
         """The largest number of parts into which it is worth dividing the product.
 
-        If a factor is divided too, each part has less to read. A division by rows divides the left
-        factor, a division by columns the right factor, and a division by matrices both.
+        If a factor is divided too, each part reads less. A division by rows divides the left
+        factor. A division by columns divides the right factor. A division by matrices divides both.
         """
         left, right = self.shapes[:2]
         axis = self._divided_axis

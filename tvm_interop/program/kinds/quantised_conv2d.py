@@ -34,8 +34,7 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether the parts, if the convolution is divided by rows, get the whole image and read
-        their rows from it.
+        """Whether each part reads its rows from the whole image, in a division by rows.
 
         The parts get the whole image if it is the only image and some of its rows begin at
         unaligned addresses.

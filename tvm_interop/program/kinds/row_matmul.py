@@ -45,12 +45,11 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
 
     @property
     def tvm_may_win(self) -> bool:
-        """Whether TVM's kernel may be faster: not for a large matrix, which it reads from memory
-        more slowly.
+        """Whether TVM's kernel may be faster.
 
-        For a large matrix, a measurement would not show that TVM's kernel is slower. A measurement
-        runs a kernel several times, so the matrix is in the caches. In a model a large matrix is
-        seldom in the caches.
+        It is not for a large matrix, which TVM's kernel reads from memory more slowly. A
+        measurement would not show this: it runs a kernel several times, so the matrix is in the
+        caches. In a model, a large matrix is seldom in the caches.
         """
         return prod(self.shapes[1]) < _LARGE
 
@@ -58,7 +57,8 @@ class RowMatmul(Matmul, frozen=True, kw_only=True):
 def as_row_matmul(op: LibraryOp) -> RowMatmul | None:
     """`op` as a product of rows and a matrix; None if it is another operator.
 
-    Whether there are too many rows is not checked here; the kernel library refuses such a product.
+    The number of rows is not checked here. If there are too many rows, the kernel library refuses
+    the product.
     """
     if not isinstance(op, Matmul) or isinstance(op, RowMatmul) or len(op.shapes[1]) != 2:
         return None

@@ -14,8 +14,8 @@ class WinogradConv2d(Conv2d, frozen=True, kw_only=True):
 
     The algorithm computes a quarter of the products that a direct convolution computes (Lavin and
     Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016, section 4.1). Its results
-    are rounded differently (`docs/numbers.rst`). The tensors may
-    be stored as bfloat16, but the algorithm multiplies numbers of float32.
+    are rounded differently (`docs/numbers.rst`). The tensors may be stored as bfloat16, but the
+    algorithm multiplies numbers of float32.
     """
 
     @property
@@ -29,7 +29,7 @@ def as_winograd(op: LibraryOp) -> WinogradConv2d | None:
     """`op` as a convolution by Winograd's algorithm; None if the algorithm cannot compute `op`.
 
     The result multiplies numbers of float32, even if `op` rounds them to bfloat16. Its tensors are
-    stored as those of `op`.
+    stored in the same types as the tensors of `op`.
     """
     if not isinstance(op, Conv2d) or isinstance(op, WinogradConv2d):
         return None

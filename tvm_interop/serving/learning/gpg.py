@@ -139,9 +139,8 @@ class _Step:
 class _Replay:
     """The stages that were chosen last for each block, and the lowest known makespans.
 
-    For each block, the most recently chosen stages are kept, up to a maximum number. Before each
-    choice, some operators of the block remained. For each such set of operators, the lowest known
-    makespan is kept.
+    For each block, the most recently chosen stages are kept, up to a maximum number. For each set
+    of operators that remained before a choice, the lowest known makespan is kept too.
     """
 
     def __init__(self, tasks: Sequence[Task], most: int) -> None:
@@ -311,8 +310,8 @@ class GpgTraining:
         order = np.argsort(stage_us + rest_us, kind="stable")[:16]
         exact = task.price([candidates[i] for i in order])
         least = self._replay.least_us[number]
-        # If a makespan is known for the operators that an ending leaves, then this makespan plus
-        # the latency of the ending is a makespan of the operators that remain now.
+        # Let a makespan be known for the operators that remain after an ending. This makespan plus
+        # the latency of the ending is then a makespan of the operators that remain now.
         for i, us in zip(order, exact, strict=True):
             after = remaining & ~sum(candidates[i])
             if after in least:

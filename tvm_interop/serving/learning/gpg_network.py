@@ -42,7 +42,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
             self.rest = perceptron(WIDTH + STATE_SCALARS, 64, 32, 1)
 
     def summands(self, union: Union) -> Any:
-        """Return what network g2 outputs for each operator's embedding: (operators, WIDTH)."""
+        """Return the output of network g2 for each operator's embedding: (operators, WIDTH)."""
         own = self.p(union.inputs(self.inputs))
         messages = own.new_zeros((0, WIDTH))
         found = []

@@ -176,8 +176,8 @@ class MaddpgTraining:
 
         Parameters
         ----------
-        score: z-scores for the rewards. Several trainings can use the same z-scores. None to
-            compute them from the random steps of this training.
+        score: z-scores for the rewards. Several trainings can use the same z-scores. With None,
+            they are computed from the random steps of this training.
         """
         self.environment = environment
         self.config = config
@@ -473,8 +473,8 @@ def _nearest_of_the_best(
 ) -> npt.NDArray[np.float32]:
     """Return, for each row, one of the candidates that are about as good as the best candidate.
 
-    `_AS_GOOD` says which candidates are about as good as the best one. Of these, the function
-    returns the candidate that is nearest to `chosen`.
+    `_AS_GOOD` says how much worse a candidate may be. Among the candidates that are good enough,
+    the function returns the candidate nearest to `chosen`.
 
     `candidates` has the shape (count, rows, size), `values` has the shape (count, rows), and the
     result has the shape (rows, size).

@@ -34,8 +34,8 @@ class TopConfig:
     gpg_most: largest number of blocks in such a combined block; None for `most`.
     gpg_options: further options of the scheduler, such as `width` of `gpg-scored`.
     most: pairs (multiprocessors, H). H is the largest number of blocks in a combined block. A
-        device takes H from the pair with the largest number of multiprocessors that is not above
-        the device's own number.
+        device uses a pair with at most as many multiprocessors as the device has. If there are
+        several, it uses the pair with the most multiprocessors.
     interval: see `Space`.
     reward, rule, barriers: see `ServingProcess`.
     step_s: seconds of serving in a step; None for the time of `step_requests` requests that run one

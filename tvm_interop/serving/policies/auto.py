@@ -112,11 +112,11 @@ _ORDERS = ("fifo", "longest")
 
 
 def _distinct(candidates: Sequence[Candidate], programs: Programs) -> list[Candidate]:
-    """Return the candidates without those that would do the same as another one.
+    """Return the candidates, without repetitions of the same policy.
 
-    Larger batches than a model has costs for would never run. So larger batch sizes are replaced by
-    the largest batch size with costs. If candidates become equal in this way, only one of them is
-    kept.
+    A batch never runs if it is larger than all batch sizes for which a model has costs. So larger
+    batch sizes are replaced by the largest batch size with costs. If candidates become equal in
+    this way, only one of them is kept.
     """
     sizes = {1}.union(*(model.costs for model in programs.models))
 
@@ -141,11 +141,11 @@ class Auto(Policy):
     At first, `auto` serves by the policy that is best for a saturated device and requests without
     deadlines. It chooses again after 128 arrivals, or after 32 arrivals if some requests have
     deadlines. It then chooses each time the number of arrivals has doubled, and later after every
-    4,096 arrivals. It also chooses again when the load changes: when the rate of a model changes by
-    more than 15% and by more than chance explains, or when the time from arrival to deadline
-    changes. Before each new choice, `auto` compares observed latencies of instances with simulated
-    ones. From the differences, it corrects the interference and the speed of operators for its
-    simulations. `explanation` returns the choices and the reasons.
+    4,096 arrivals. It also chooses again when the load changes. The load changes if the rate of a
+    model changes by more than 15% and chance does not explain this, or if the time from arrival to
+    deadline changes. Before each new choice, `auto` compares observed latencies of instances with
+    simulated ones. From the differences, it corrects the interference and the speed of operators
+    for its simulations. `explanation` returns the choices and the reasons.
 
     Parameters
     ----------

@@ -16,13 +16,13 @@ from .slots import free_slot
 class Batching(Policy):
     """Dynamic batching: wait a limited time for a large batch, then run the waiting requests.
 
-    Batches are limited in size, so that the requests in a batch and the requests that wait until
-    the batch ends meet their deadlines.
+    Deadlines limit the size of a batch: the requests in the batch have deadlines, and so have the
+    requests that wait until the batch ends.
 
     Parameters
     ----------
     batch: upper limit of the batch size. A batch has the largest size up to this limit for which
-        the model has costs and enough requests wait.
+        the model has costs. There must also be enough requests.
     delay_us: maximum time in microseconds that a request waits for other requests to join it.
     streams: number of batches that run at the same time.
     schedule: name of the scheduler that orders the operators of a batch.

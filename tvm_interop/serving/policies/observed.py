@@ -168,8 +168,8 @@ class Observed:
     def has_changed(self, share: float) -> bool:
         """Return whether the latest arrivals differ in rate or in deadlines from earlier arrivals.
 
-        A rate counts as different if it differs by more than `share` and by more than chance
-        explains.
+        A rate counts as different if the difference is larger than `share`, and chance does not
+        explain it.
         """
         if len(self._arrivals) < 2 * _RECENT:
             return False

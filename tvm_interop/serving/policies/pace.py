@@ -20,7 +20,7 @@ class Closed(Exception):
 
 
 class Pace:
-    """Lets the thread that calls `step` work for a share of the time only.
+    """Limits the share of the time for which the thread that calls `step` works.
 
     A thread that computes in Python holds a core and Python's global lock. To answer a request, the
     server also needs a core and this lock, several times. If the thread computed for a second

@@ -72,8 +72,8 @@ class Search(Policy):
     in_flight: maximum number of combined blocks that run at the same time; 1 in TOP. With more than
         1, each simulation takes about ten times as long.
     inside: maximum number of requests of a model that have left the queue and are not yet served.
-        Each of them needs tensors of its own. With None, only `buffer` limits their number. A limit
-        makes simulations slower.
+        Each of these requests needs tensors of its own. With None, only `buffer` limits their
+        number. A limit makes simulations slower.
     clients: number of clients of each model. A client sends its next request when it has the answer
         to its last request. The search simulates these clients. With None, it simulates queues that
         are never empty. If clients wait for answers, the predicted throughput is then too high,
@@ -146,8 +146,8 @@ class Search(Policy):
     def decide(self, view: View) -> Start | Admit | Wait:
         """Admit a request whose model's dequeue interval has passed, or start a combined block.
 
-        The combined block with the largest share of blocks with input starts, and only while fewer
-        than `in_flight` combined blocks run.
+        A combined block starts only while fewer than `in_flight` combined blocks run. The policy
+        chooses the combined block in which the largest share of the blocks has input.
         """
         due_us = math.inf
         for model, queue in enumerate(view.queues):

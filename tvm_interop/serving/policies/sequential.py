@@ -9,7 +9,7 @@ from .orders import order_named
 
 @register_policy("sequential")
 class Sequential(Policy):
-    """A policy that runs one instance at a time, which has the device to itself.
+    """A policy that runs one instance at a time. No other instance uses the device then.
 
     Parameters
     ----------

@@ -42,11 +42,11 @@ class ServerConfig:
         one of these keys. None for the keys that `TVM_INTEROP_TRUSTED_KEYS` names, if any.
     max_request_bytes: maximum size of the body of an HTTP request, or of a gRPC message.
     max_json_bytes: maximum size of the JSON in a request. For gRPC, it limits the total size of the
-        numbers that a message holds outside of raw tensors. There, each byte of an integer or a
-        BOOL counts as four bytes. The limit exists because decoding JSON and such numbers takes
-        several times their size in memory. Raw tensors take no extra memory. Fixed limits for each
-        request are 1024 inputs, 1024 outputs, 32 dimensions per tensor, 1024 characters per name,
-        4096 JSON objects, 4096 characters per number, and 128 KiB of parameters.
+        numbers outside of raw tensors in a message. Each byte of such an integer or BOOL counts as
+        four bytes. The limit exists because decoding JSON and such numbers takes several times
+        their size in memory. Raw tensors take no extra memory. Fixed limits for each request are
+        1024 inputs, 1024 outputs, 32 dimensions per tensor, 1024 characters per name, 4096 JSON
+        objects, 4096 characters per number, and 128 KiB of parameters.
     max_held_bytes: maximum total size of the bodies of all requests that are being read or served,
         over HTTP and gRPC. A gRPC message counts once it has arrived completely.
     max_connections: maximum number of HTTP connections, and of concurrent gRPC calls.

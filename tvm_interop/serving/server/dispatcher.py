@@ -222,15 +222,15 @@ class Dispatcher:
         if now_us + expected_us <= ticket.deadline_us:
             return False
         if ticket.arrived_us + expected_us > ticket.deadline_us:
-            # With the expected latency, the request would be late even if it had started on
-            # arrival. If a few slow runs made the expected latency too high, all such requests
-            # would be refused, and no new run could correct it. So forget an old run.
+            # By the expected latency, the request would be late even if it had started on arrival.
+            # A few slow runs may have made the expected latency too high. Then all such requests
+            # would be refused, and no new run could correct the latency. So forget an old run.
             statistics.doubted()
         self._num_late += 1
         return self._num_late % _PROBE != 0
 
     def _ask(self, policy: Policy, decision: Decision) -> float:
-        """Carry out the policy's decisions until it decides to wait; return until when it waits."""
+        """Carry out the policy's decisions until it decides to wait; return the end of the wait."""
         while True:
             action = policy.decide(self._view)
             if isinstance(action, Start):
@@ -280,7 +280,10 @@ class Dispatcher:
         return job
 
     def _admitted(self, request: Request) -> Ticket:
-        """Give a request an instance of its model, which will run all blocks for the request."""
+        """Assign an instance of its model to a request.
+
+        The instance will run all blocks for the request.
+        """
         assert isinstance(request, Ticket)
         model = self.models[request.model]
         if not model.is_divided:

@@ -1,10 +1,10 @@
 """The executor: threads that run models as a policy decides.
 
-No thread owns the policy. When an event happens, an idle thread of the executor lets the policy
-decide and then runs the models. So a request usually passes from one thread to another only once:
-from the thread that submits it to the thread that runs it. The number of threads is one more than
-the number of instances that may run at the same time. So a thread is always free to let the policy
-decide and to refuse late requests.
+No thread owns the policy. At each event, an idle thread of the executor asks the policy for a
+decision, and then runs the models. So a request usually passes from one thread to another only
+once: from the thread that submits it to the thread that runs it. The number of threads is one more
+than the number of instances that may run at the same time. So a thread is always free to let the
+policy decide and to refuse late requests.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ class Executor:
     def _next(self) -> Job | None:
         """Return the next job for this thread, or None once the executor stops.
 
-        If a decision is due and no other thread makes it, the thread first lets the policy decide.
+        If a decision is due and no other thread makes it, this thread first asks the policy.
         """
         with self._wake:
             while not self._is_stopped:
@@ -351,7 +351,7 @@ class Executor:
         return None
 
     def _decide(self) -> None:
-        """Let the policy decide which jobs start, and record its decision.
+        """Ask the policy which jobs start, and record its decision.
 
         The caller holds the lock of `_wake`. The method releases this lock while the policy
         decides, so that requests can arrive.

@@ -107,7 +107,7 @@ def _by_name(request: Request) -> dict[str, str]:
     """Return the headers keyed by name in lower case.
 
     If a name occurs several times, the first header counts. A look-up in this dictionary is faster
-    than in Starlette's own headers, which are searched one by one.
+    than in Starlette's own headers, where each look-up searches all headers.
     """
     given = reversed(request.scope["headers"])
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in given}

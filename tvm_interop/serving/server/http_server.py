@@ -57,7 +57,10 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
                 self.transport.max_size = size
 
         def _is_one_piece(self) -> bool:
-            """Return whether the next bytes are a body of known length, which has no chunks."""
+            """Return whether the next bytes are a body of known length.
+
+            Such a body has no chunks.
+            """
             return self.conn.their_state is h11.SEND_BODY and any(
                 name == b"content-length" for name, _ in self.headers or ()
             )

@@ -80,8 +80,8 @@ def _busy_cores(model: AnyModel, size: int) -> float:
         return float(cores)
     together_s = _side_by_side(model, size)
     alone_s = model.statistics.median_us(size) / 1e6
-    # Suppose that one instance keeps x of 2 cores busy when it runs alone. Two instances at the
-    # same time must share these cores, so each takes x times as long.
+    # Suppose that one instance alone keeps x of 2 cores busy. If two instances run at the same
+    # time, they share the 2 cores, so each takes x times as long.
     return float(np.clip(together_s / alone_s, 1.0, 2.0)) * cores / 2
 
 

@@ -118,11 +118,11 @@ class Repository:
             self._reasons.pop(name, None)
 
     def _opened(self, name: str, path: Path) -> AnyModel:
-        """Load a model from a private copy of its file, which stays in use without a name.
+        """Load a model from a private copy of its file.
 
-        The weights of a model stay in its file. In the model folder, somebody may copy a new file
-        over the old one, to load it next. If the old one were in use, its model would compute with
-        wrong weights, or end the process.
+        The copy has no name, and stays in use. The reason is that the weights of a model stay in
+        its file, and somebody may copy a new file over the old file in the model folder. If the old
+        file were in use, its model would compute with wrong weights, or end the process.
         """
         try:
             with scratch_folder() as folder:

@@ -188,7 +188,7 @@ class Service:
         await loop.run_in_executor(self._changes, change, self.executor, name)
 
     def close(self) -> None:
-        """Cancel the loads and unloads that have not begun. The executor is closed on its own."""
+        """Cancel the loads and unloads that have not begun. The executor is closed separately."""
         self._changes.shutdown(wait=False, cancel_futures=True)
 
     async def infer(self, call: InferCall) -> Answer:

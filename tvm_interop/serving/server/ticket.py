@@ -67,7 +67,10 @@ def tell(ticket: Ticket) -> None:
 
 
 class Waiter:
-    """Lets a thread wait for one ticket. The object is the `done` function of the ticket."""
+    """A thread can wait on this object for one ticket.
+
+    The object is the `done` function of the ticket.
+    """
 
     def __init__(self) -> None:
         self._event = threading.Event()

@@ -11,9 +11,10 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// If the distance between rows of the right matrix is a multiple of this many bytes, all elements
-// of a column must share a few sets of the cache. oneDNN's `gemm`, which CPUs without AVX-512 use,
-// reads the right matrix along columns. With such a distance, it takes up to twice as long.
+// The distance between rows of the right matrix should not be a multiple of this many bytes. With
+// such a distance, all elements of a column share a few sets of the cache. On CPUs without AVX-512,
+// oneDNN uses its `gemm`, which reads the right matrix along columns, and then takes up to twice as
+// long.
 constexpr int64_t kCollidingBytes = 2048;
 // If the distance between rows of the right matrix is a multiple of `kCollidingBytes`, the distance
 // is increased by this number of elements, which is a cache line of 64 bytes.

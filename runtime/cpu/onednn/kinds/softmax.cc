@@ -32,8 +32,9 @@ struct Bfloat16 {
 
 // Fills each row that has a NaN with NaN.
 //
-// A row of results with a NaN has only NaN and 0: each result is a quotient whose divisor is the
-// sum of the row. So a row whose first number is neither has no NaN, and is not read further.
+// Each result is a quotient whose divisor is the sum of the row. So a row of results with a NaN has
+// only NaN and 0. If the first number of a row is neither NaN nor 0, the row has no NaN, and is not
+// read further.
 template <typename Type>
 void SpreadNan(typename Type::Bits* data, int64_t rows, int64_t columns) {
   using Bits = typename Type::Bits;

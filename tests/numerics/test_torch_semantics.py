@@ -147,6 +147,11 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     ),
     "a filled diagonal": (lambda x: x.clone().fill_diagonal_(0.5), _ROWS),
     "a mask after whole dimensions": (_masked, _ROWS, _MASK),
+    "a mask beside a position": (
+        lambda x, mask: (x[:, mask, torch.tensor([2])].sum(1), x[mask[:2], :, torch.tensor([1])]),
+        torch.arange(24.0).view(2, 3, 4),
+        _MASK,
+    ),
     "nearest elements": (
         lambda x: (
             *(resize(x, size=size) for size in (32, 56, 64, 17)),

@@ -164,6 +164,11 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         _ROWS,
         torch.arange(6.0).view(3, 2),
     ),
+    # Attention.
+    "a negative factor of scores": (
+        lambda x: (attention(x, x, x, scale=-0.5), attention(x, x, x, x @ x.mT, scale=-2.0)),
+        _ROWS.view(1, 2, 3, 2) / 4,
+    ),
     # Losses.
     "cross entropies": (
         lambda x, t: (

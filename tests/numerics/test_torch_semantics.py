@@ -86,6 +86,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda x: ((x << 2).float(), (x >> 0).int(), (x >> 4) | (x << 4), (x >> 4) & 15),
         _BITS,
     ),
+    "negated bytes": (lambda x: (-x, x - 200, x + x, x * x), _BITS),
     "angles with signs of zeros": (
         lambda y, x: (torch.atan2(y, x), torch.atan2(y.double(), x.double()), y.half().atan2(x)),
         torch.tensor([1.0, -1.0, 0.0, -0.0, -0.0, 0.0, 0.0, 1.0, _INF]),

@@ -69,7 +69,12 @@ def yolo(name: str, side: int = 320) -> Maker:
 
         network = DetectionModel(f"{name}.yaml", verbose=False)
         network.model[-1].export, network.model[-1].format = True, "onnx"
-        return network, image(side)(batch)
+        inputs = image(side)(batch)
+        # The head keeps the anchors of its first run. If that run is an export, the anchors have
+        # no numbers, and the next export cannot read them.
+        with torch.no_grad():
+            network.eval()(*inputs)
+        return network, inputs
 
     return make
 

@@ -383,6 +383,22 @@ class _Counts(torch.nn.Module):
         return x + self.runs
 
 
+class _Learns(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.weight.add_(1)
+        return x + self.weight
+
+
+class _Drops(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+
+
 class _TwoResults(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[object, ...]:
         return x.shape[0], x + 1
@@ -422,6 +438,8 @@ class _WithOwnStatistics(torch.nn.Module):
     [
         (_Spectrum(), r"returns complex numbers, .*`torch\.view_as_real`"),
         (_Counts(), r"changes its buffer `runs` in each run.*\.eval\(\)"),
+        (_Learns(), r"changes its parameter `weight` in each run"),
+        (_Drops(), r"drops elements at random, .*`dropout_p=0\.0`"),
         (_TwoResults(), r"returns `2`, which is not a tensor"),
         (_WithLoss("multilabel_margin_loss"), "is a `multilabel_margin_loss`"),
         (_Smoothed(), "both `antialias` and `align_corners`"),
@@ -434,7 +452,7 @@ class _WithOwnStatistics(torch.nn.Module):
 def test_programs_that_would_give_other_results_are_refused(
     module: torch.nn.Module, message: str
 ) -> None:
-    shape = (2, 3) if isinstance(module, (_Counts, _TwoResults)) else (2, 4, 4, 4)
+    shape = (2, 3) if isinstance(module, (_Counts, _Learns, _TwoResults)) else (2, 4, 4, 4)
     with pytest.raises(UnsupportedModelError, match=message):
         load_model(torch.export.export(module, (torch.ones(shape),)))
 

@@ -86,6 +86,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda x: ((x << 2).float(), (x >> 0).int(), (x >> 4) | (x << 4), (x >> 4) & 15),
         _BITS,
     ),
+    "negated bytes": (lambda x: (-x, x - 200, x + x, x * x), _BITS),
     "angles with signs of zeros": (
         lambda y, x: (torch.atan2(y, x), torch.atan2(y.double(), x.double()), y.half().atan2(x)),
         torch.tensor([1.0, -1.0, 0.0, -0.0, -0.0, 0.0, 0.0, 1.0, _INF]),
@@ -147,6 +148,11 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     ),
     "a filled diagonal": (lambda x: x.clone().fill_diagonal_(0.5), _ROWS),
     "a mask after whole dimensions": (_masked, _ROWS, _MASK),
+    "a mask beside a position": (
+        lambda x, mask: (x[:, mask, torch.tensor([2])].sum(1), x[mask[:2], :, torch.tensor([1])]),
+        torch.arange(24.0).view(2, 3, 4),
+        _MASK,
+    ),
     "nearest elements": (
         lambda x: (
             *(resize(x, size=size) for size in (32, 56, 64, 17)),
@@ -158,6 +164,11 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda x, y: map_rows(lambda row, y: (row.sin() @ y, row.sum()), x, y),
         _ROWS,
         torch.arange(6.0).view(3, 2),
+    ),
+    # Attention.
+    "a negative factor of scores": (
+        lambda x: (attention(x, x, x, scale=-0.5), attention(x, x, x, x @ x.mT, scale=-2.0)),
+        _ROWS.view(1, 2, 3, 2) / 4,
     ),
     # Losses.
     "cross entropies": (

@@ -47,6 +47,7 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
         aten.isnan.default: partial(_finite, False, core.aten_isnan),
         aten.log10.default: partial(_log, math.log(10)),
         aten.log2.default: partial(_log, math.log(2)),
+        aten.neg.default: _negated,
         aten.remainder.Scalar: _remainder,
         aten.remainder.Scalar_Tensor: _remainder,
         aten.remainder.Tensor: _remainder,
@@ -160,6 +161,12 @@ def _is_not_negative(size: Any) -> bool:
         return False
     bounds = value.node.shape_env.bound_sympy(value.node.expr)
     return bool(bounds.lower >= 0)
+
+
+def _negated(x: Any) -> Any:
+    """Convert `neg`. ONNX does not negate unsigned integers."""
+    is_unsigned = x.dtype.is_integer() and not x.dtype.is_signed()
+    return op.Sub(_number(0, x.dtype), x) if is_unsigned else op.Neg(x)
 
 
 def _step(x: Any, values: Any) -> Any:

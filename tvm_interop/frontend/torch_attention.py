@@ -13,7 +13,15 @@ from .torch_shapes import ints
 
 
 def attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, *given: Any, **named: Any
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Any:
     """Convert attention.
 
@@ -21,8 +29,27 @@ def attention(
     give other results for such a row. It adds a large negative number where a boolean mask is
     false, so the row would be the mean of all values. If the mask adds minus infinity, the row
     would be NaN.
+    The exporter takes the root of `scale`, which may be negative here.
     """
-    result = aten_scaled_dot_product_attention(query, key, value, attn_mask, *given, **named)
+    if dropout_p:
+        raise TypeError(
+            "it drops elements at random, as in training: export the model for inference, with "
+            "`dropout_p=0.0`"
+        )
+    if scale is not None and scale < 0:
+        opposite = op.Neg(query)
+        # The exporter reads the shape and the type.
+        opposite.shape, opposite.dtype = query.shape, query.dtype
+        query, scale = opposite, -scale
+    result = aten_scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=enable_gqa,
+    )
     if attn_mask is None:
         return result
     if attn_mask.dtype == TensorProto.BOOL:

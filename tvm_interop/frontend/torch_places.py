@@ -21,6 +21,7 @@ def conversions() -> Mapping[Any, Callable[..., Any]]:
         aten.cross.default: _cross,
         aten.diagonal.default: _diagonal,
         aten.diagonal_copy.default: _diagonal,
+        aten.index.Tensor: _indexed,
         aten.index_put.default: _put,
         aten.repeat_interleave.self_int: _repeated,
         torch.ops.prims.as_strided_scatter.default: _strided,
@@ -52,6 +53,29 @@ def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     turned = op.Transpose(x, perm=[*axes, *others])
     found = op.GatherND(turned, op.Constant(value=numpy_helper.from_array(places)))
     return op.Transpose(found, perm=[*range(1, rank - 1), 0])
+
+
+def _indexed(x: Any, indices: Sequence[Any]) -> Any:
+    """Convert `index`. Beside a mask, the exporter takes integers for a mask too, and it ignores
+    what follows a mask of several dimensions.
+    """
+    given = [index for index in indices if index is not None]
+    if len(given) == 1 or not any(index.dtype == TensorProto.BOOL for index in given):
+        return core.aten_index(x, indices)
+    places: list[Any] = []
+    ranks = []
+    for index in indices:
+        if index is None or index.dtype != TensorProto.BOOL:
+            places.append(index)
+            ranks += [] if index is None else [len(index.shape)]
+            continue
+        rank = len(index.shape)
+        coordinates = op.NonZero(index)
+        # A mask of several dimensions stands for the coordinates of its true elements.
+        parts = (op.Slice(coordinates, ints(i), ints(i + 1), ints(0)) for i in range(rank))
+        places += [op.Reshape(part, ints(-1)) for part in parts]
+        ranks += [1] * rank
+    return core._aten_index_onnx(x, places, ranks)
 
 
 def _put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:

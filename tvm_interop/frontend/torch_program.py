@@ -337,13 +337,15 @@ def _check_state(program: Any, origin: str) -> None:
     A warning names an input that the program changes, if the program does not return its new value.
     """
     signature = program.graph_signature
-    changed = sorted(signature.buffers_to_mutate.values())
-    if changed:
-        raise UnsupportedModelError(
-            f"{origin} changes its buffer `{changed[0]}` in each run, and a compiled model keeps "
-            "nothing from run to run: export the module after `.eval()`, or make the buffer an "
-            "input and its new value an output"
-        )
+    for kind in ("buffer", "parameter"):
+        mutation = f"{kind.upper()}_MUTATION"
+        changed = [s.target for s in signature.output_specs if s.kind.name == mutation]
+        if changed:
+            raise UnsupportedModelError(
+                f"{origin} changes its {kind} `{min(changed)}` in each run, and a "
+                "compiled model keeps nothing from run to run: export the module after "
+                f"`.eval()`, or make the {kind} an input and its new value an output"
+            )
     for result, name in signature.user_inputs_to_mutate.items():
         if result not in signature.user_outputs:
             _LOG.warning(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,35 @@ def test_an_instance_that_a_signal_took_is_free_again(session: Session) -> None:
     for thread in threads:
         thread.join(LIMIT_S)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_a_run_within_a_run_of_its_thread_takes_another_instance(
+    artifact: tvm_interop.Artifact, instances: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler may begin a run after another has computed and before it is answered."""
+    session = Session(artifact, instances=instances)
+    within: list[Any] = []
+    run_on = tvm_interop.GraphModule.run_on
+
+    def run_and_run_again(self: Any, *given: Any) -> Any:
+        made = run_on(self, *given)
+        monkeypatch.setattr(tvm_interop.GraphModule, "run_on", run_on)
+        try:
+            within.append(session.run(None, {"x": -X})[0])
+        except ExecutionError as error:
+            within.append(str(error))
+        return made
+
+    wanted = session.run(None, {"x": X})[0]
+    other = session.run(None, {"x": -X})[0]
+    monkeypatch.setattr(tvm_interop.GraphModule, "run_on", run_and_run_again)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], wanted)
+    if instances == 1:
+        assert "instances=2" in within[0]
+    else:
+        np.testing.assert_array_equal(within[0], other)
+    check_run(session)
 
 
 def test_a_run_that_meets_the_end_of_its_session_says_so(

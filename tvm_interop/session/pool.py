@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..artifact.artifact import Artifact
+from ..errors import ExecutionError
 from ..execution.graph_module import GraphModule
 from ..execution.strings import DTYPE
 from .after_fork import renew_in_children
@@ -31,6 +34,17 @@ class Run:
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
+
+
+def _on_the_stack(runs: Sequence[Run]) -> set[Run]:
+    """Return those of `runs` that are still going on further out on this thread's stack."""
+    found: set[Any] = set()
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code in (Pool.run.__code__, Pool.profile.__code__):
+            found.add(frame.f_locals.get("run"))
+        frame = frame.f_back
+    return set(runs) & found
 
 
 class Pool:
@@ -96,12 +110,26 @@ class Pool:
         """Return an instance that no other run has. Wait until there is one.
 
         The caller must call `give_back(run)`, even if this method raises an exception.
+
+        Raises
+        ------
+        ExecutionError
+            No instance is free, and a run that is further out on this thread's stack has one.
         """
         with self._lock:
-            # A thread that begins a run has ended its earlier runs, if perhaps by an exception.
-            for ended in [other for other in self._taken if other.thread == run.thread]:
+            # The earlier runs of this thread have ended, perhaps by an exception, unless they are
+            # on its stack: a signal handler may begin a run in the middle of another.
+            earlier = [other for other in self._taken if other.thread == run.thread]
+            around = _on_the_stack(earlier) if earlier else set()
+            for ended in set(earlier) - around:
                 del self._taken[ended]
             while (number := self._free()) is None:
+                if around:
+                    raise ExecutionError(
+                        "this run began within another run of the session, for example in a signal "
+                        "handler, and all instances are in use: make the session with more "
+                        f"instances (instances={self._instances + 1})"
+                    )
                 self._changed.wait(_LOOK_EVERY_S)
             self._taken[run] = number
         module = self._all[number]

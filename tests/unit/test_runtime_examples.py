@@ -123,7 +123,7 @@ def check_listing(root: Path) -> None:
     """Check that the listing in docs/deploy.rst has a container's files and their sizes.
 
     The size of the model does not matter, because the page lists another model. The size of the
-    system's libraries may differ a little between machines.
+    system's libraries may differ a little between machines, and sizes by 2% between compilers.
     """
     page = (ROOT / "docs" / "deploy.rst").read_text()
     listed = re.findall(r"^   (\S.*?)  +(<?\d+) MB    ", page, re.MULTILINE)
@@ -131,8 +131,9 @@ def check_listing(root: Path) -> None:
     *ours, (system, system_said) = listed
     assert dict(ours).keys() == sizes.keys()
     for path, said in ours:
-        rounded = "<1" if sizes[path] < 1e6 else str(round(sizes[path] / 1e6))
-        assert path == "app/model.tar" or said == rounded, path
+        near = (sizes[path] * factor for factor in (0.98, 1.0, 1.02))
+        rounded = {"<1" if size < 1e6 else str(round(size / 1e6)) for size in near}
+        assert path == "app/model.tar" or said in rounded, path
     assert system == "lib/, lib64/"
     libraries = [
         file for file in root.rglob("*.so*") if file.is_file() and file.parent.name != "app"

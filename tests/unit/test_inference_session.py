@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 import tvm_interop.onnxruntime as ort
 from tests.nets import Net
 from tvm_interop import ExecutionError, InputError, Session
-from tvm_interop.errors import TVMInteropError
+from tvm_interop.errors import TVMInteropError, UnsupportedModelError
 from tvm_interop.session import option_names
 from tvm_interop.session.ort_value import OrtValue
 
@@ -190,6 +190,9 @@ def test_weights_in_the_options(tmp_path: Path) -> None:
         options.add_initializer("w", names.OrtValue.ortvalue_from_numpy(weight))
         with pytest.raises(InputError, match="give the weight `w`, and the model has no such"):
             ours(product(), options)
+        for unreadable in (b"no model", tmp_path / "missing.onnx"):
+            with pytest.raises(UnsupportedModelError):
+                ort.InferenceSession(unreadable, options)
         options = names.SessionOptions()
         options.add_initializer("w0", names.OrtValue.ortvalue_from_numpy(weight.T.copy()))
         with pytest.raises(InputError, match=r"float32 of shape \(4, 3\), and the model has it as"):

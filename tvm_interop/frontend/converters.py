@@ -282,25 +282,23 @@ def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     by_axis = np.zeros((x.ty.ndim, 2), int)
     by_axis[chosen] = widths.reshape(2, -1).T
     if fill is None:
-        return _padded_with(bb, x, by_axis.tolist(), value)
+        return _padded_with(bb, x, by_axis, value)
     if str(x.ty.dtype) not in _FLOATS or widths.min(initial=0) < 0:
         return None
     return relax.op.nn.pad(x, [int(width) for width in by_axis.ravel()], "constant", float(fill))
 
 
-def _padded_with(
-    bb: relax.BlockBuilder, x: Any, by_axis: Sequence[tuple[int, int]], value: Any
-) -> Any:
+def _padded_with(bb: relax.BlockBuilder, x: Any, by_axis: np.ndarray, value: Any) -> Any:
     """Pad `x` with a number that is computed when the model runs; a negative width cuts elements
     off.
 
     Parameters
     ----------
-    by_axis: the widths before and after, for each axis.
+    by_axis: the widths before and after, for each axis, in the shape (axes, 2).
     """
     inside = np.ones([1] * len(by_axis), bool)
-    is_cut = any(width < 0 for widths in by_axis for width in widths)
-    for axis, (before, after) in enumerate(by_axis):
+    is_cut = (by_axis < 0).any()
+    for axis, (before, after) in enumerate(by_axis.tolist()):
         if not before and not after:
             continue
         size = int(x.ty.shape[axis])
@@ -311,7 +309,7 @@ def _padded_with(
         is_old = (places >= 0) & (places < size)
         inside = inside & is_old.reshape([-1 if a == axis else 1 for a in range(len(by_axis))])
     if not is_cut:
-        x = bb.emit(relax.op.nn.pad(x, [width for widths in by_axis for width in widths]))
+        x = bb.emit(relax.op.nn.pad(x, by_axis.ravel().tolist()))
     scalar = bb.emit(relax.op.reshape(value, ()))
     return relax.op.where(relax.const(inside, "bool"), x, scalar)
 

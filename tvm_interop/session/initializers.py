@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError, did_you_mean
 from .ort_memory import array_of_ortvalue
+from .source import model_of_bytes, model_of_path
 
 GIVEN = "given_initializers"
 """The attribute of session options that holds the weights, as values of `OrtValue` by name."""
@@ -22,6 +24,8 @@ def with_initializers(model: Any, sess_options: Any) -> Any:
     ------
     InputError
         The model has no weight of a given name, or a value has another type or shape.
+    UnsupportedModelError
+        The model cannot be read.
     """
     given: Mapping[str, Any] = getattr(sess_options, GIVEN, {})
     if not given:
@@ -30,10 +34,7 @@ def with_initializers(model: Any, sess_options: Any) -> Any:
     from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
     is_path = isinstance(model, (str, os.PathLike))
-    if is_path:
-        read = onnx.load(model, load_external_data=False)
-    else:
-        read = onnx.load_model_from_string(bytes(model))
+    read = model_of_path(Path(model))[0] if is_path else model_of_bytes(bytes(model))
     weights = {weight.name: weight for weight in read.graph.initializer}
     for name, value in given.items():
         if name not in weights:

@@ -134,7 +134,9 @@ def _source_of_onnx(given: Any, is_path: bool) -> Source:
 
     if is_path:
         return _source_of_path(Path(given))
-    model = _of_bytes(bytes(given)) if isinstance(given, bytes | bytearray | memoryview) else given
+    model = (
+        model_of_bytes(bytes(given)) if isinstance(given, bytes | bytearray | memoryview) else given
+    )
     if isinstance(model, onnx.ModelProto) and any(_locations(model.graph)):
         raise UnsupportedModelError(
             "the model's weights are in other files, and a model in memory does not say in which "
@@ -152,28 +154,44 @@ def source_of_message(model: Any, name: str) -> Source:
 
 
 def _source_of_path(path: Path) -> Source:
-    import onnx
-
-    from ..models.source import read_onnx
-
     name = path.name.removesuffix(".onnx")
-    try:
-        # Leave out the weights, which may take gigabytes and are not needed yet.
-        model = onnx.load(path, format="protobuf", load_external_data=False)
-    except Exception:
-        # Catch any error, because protobuf's `DecodeError` has moved to another module before.
-        # `path` may also be the name of a network, which `read_onnx` knows. For any other file,
-        # `read_onnx` raises an error.
-        model = read_onnx(path)
-        digest = _digest_of_message(model)
-    else:
+    model, is_alone = model_of_path(path)
+    if is_alone:
         located = sorted(set(_locations(model.graph)))
         digest = _digest_of_files([path, *(path.parent / location for location in located)])
+    else:
+        digest = _digest_of_message(model)
     infos = infos_of_onnx(model)
     return Source(_absolute(path), name, digest, *infos, meta_of_onnx(model), maps_of_onnx(model))
 
 
-def _of_bytes(data: bytes) -> Any:
+def model_of_path(path: Path) -> tuple[Any, bool]:
+    """Read a model without the weights that it keeps in other files, which may take gigabytes.
+
+    `path` may also be the name of a network, which has all its weights.
+
+    Returns
+    -------
+    The `onnx.ModelProto`, and whether it is from a file.
+
+    Raises
+    ------
+    UnsupportedModelError
+        There is no such file or network, or the file is not an ONNX model.
+    """
+    import onnx
+
+    from ..models.source import read_onnx
+
+    try:
+        return onnx.load(path, format="protobuf", load_external_data=False), True
+    except Exception:
+        # Catch any error, because protobuf's `DecodeError` has moved to another module before.
+        # For a file that is not a model, `read_onnx` raises an error.
+        return read_onnx(path), False
+
+
+def model_of_bytes(data: bytes) -> Any:
     """Read the bytes of an ONNX file.
 
     Raises

@@ -32,7 +32,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "new_processes", "pair_attacks", "pair_proofs", "pair_ranges", "precision", "program_check",
         "range_limits", "row_kernels", "row_ranges", "sequence_first", "sequence_ranges",
         "settled_kernels", "several_shapes", "size_values", "sizes_hidden", "sizes_inside",
-        "small_ranges",
+        "provider_choice", "small_ranges",
         "time_budget", "time_budget_options", "torch_ranges", "two_labels", "winograd",
         "without_fallback",
     ),

@@ -17,8 +17,8 @@ import tvm_interop
 from tests import nets
 from tests.kind_variants import laid_out, plain
 from tests.kind_windows import convolved
+from tests.made_up_latency import MadeUp, Microseconds
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tests.unit.test_kernel_choice import MadeUp, Microseconds
 from tests.unit.test_onednn import needs_bf16
 from tests.unit.test_parts_of_products import program_of, run, run_again
 from tvm_interop.compiler.api import Compilation, CompileOptions

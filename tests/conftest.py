@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -158,6 +160,22 @@ def _compile_kernels_once(
             patch.setattr("tvm_interop.kernels.build_cuda.compile_fatbin", _object_files.fatbin)
             patch.setattr("tvm_interop.kernels.linker.Linker.link", _linked_by(_object_files))
         yield
+
+
+_REGISTRY = "torch.onnx._internal.exporter._registration"
+
+
+@pytest.fixture(autouse=True)
+def _read_translations_once() -> None:
+    """Keep what PyTorch's exporter reads from its library of translations.
+
+    The exporter parses the source of 500 functions for each program, and always gets the same
+    list. That takes as long as all other work on a small program.
+    """
+    library = getattr(sys.modules.get(_REGISTRY), "onnxscript_apis", None)
+    read = getattr(library, "get_torchlib_ops", None)
+    if read is not None and not hasattr(read, "cache_info"):
+        library.get_torchlib_ops = functools.cache(read)
 
 
 _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_schedule")

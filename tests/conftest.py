@@ -162,20 +162,23 @@ def _compile_kernels_once(
         yield
 
 
-_REGISTRY = "torch.onnx._internal.exporter._registration"
-
-
 @pytest.fixture(autouse=True)
 def _read_translations_once() -> None:
     """Keep what PyTorch's exporter reads from its library of translations.
 
     The exporter parses the source of 500 functions for each program, and always gets the same
-    list. That takes as long as all other work on a small program.
+    result. That takes as long as all other work on a small program.
     """
-    library = getattr(sys.modules.get(_REGISTRY), "onnxscript_apis", None)
-    read = getattr(library, "get_torchlib_ops", None)
-    if read is not None and not hasattr(read, "cache_info"):
-        library.get_torchlib_ops = functools.cache(read)
+    exporter = sys.modules.get("torch.onnx._internal.exporter._registration")
+    if exporter is None:
+        return
+    for module, name in (
+        (exporter.onnxscript_apis, "get_torchlib_ops"),
+        (exporter._schemas, "op_signature_from_function"),
+    ):
+        read = getattr(module, name)
+        if not hasattr(read, "cache_info"):
+            setattr(module, name, functools.cache(read))
 
 
 _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_schedule")

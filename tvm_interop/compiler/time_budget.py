@@ -13,11 +13,12 @@ from ..scheduling.budget import Budget
 CHOICE_SHARE = 0.4
 """The fraction of a compilation's time in which kernels are chosen for the operators."""
 LIBRARIES_SHARE = 0.5
-"""Of the time that is left after the choice of kernels, this fraction is for checking libraries'
-kernels."""
+"""The fraction of the time for checking libraries' kernels. The time is the time that is left after
+the choice of kernels."""
 SCHEDULE_SHARE = 0.8
-"""Of the time that is left after the choice of kernels and the check of libraries' kernels, this
-fraction is for the schedule and its speed check. The rest is for the check of TVM's kernels."""
+"""The fraction of the time for the schedule and its speed check. The time is the time that is left
+after the choice of kernels and the check of libraries' kernels. The rest of it is for the check of
+TVM's kernels."""
 
 _T = TypeVar("_T")
 _PIECE = 8

@@ -1,10 +1,11 @@
-"""Fits the simulator of thread blocks to half of the IOS paper's times, and tests it on the rest.
+"""Fits the simulator of thread blocks to six of the IOS paper's times, and tests it on ten others.
 
 The simulated runs are those of the paper: its networks on a V100, in the five schedules of its
 section 6.1. The data sheet, the limits of a multiprocessor and the blocks assumed in
 `paper_kernels` are fixed. Five parameters (`Parameters`) are fitted to Inception-V3 and RandWire in
 three of the schedules (`FITTED_FORMS`). These three schedules are found without a search over
-groups of operators that run side by side. The fit never sees SqueezeNet and NASNet-A.
+groups of operators that run side by side. The fit never sees SqueezeNet and NASNet-A, which give
+the ten times of the test.
 """
 
 from __future__ import annotations

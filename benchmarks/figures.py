@@ -221,7 +221,7 @@ _HALVED = {
 }  # fmt: skip
 """For each graph family, the makespan of IOS before it had beam search, over the makespan of
 greedy's stages. All are on the device `table`. Before beam search, IOS cut a large block into
-halves by operator number. The ratios come from the issue that asked for beam search."""
+halves by operator number. No result file has the ratios."""
 
 
 def _large_blocks() -> list[str]:
@@ -260,7 +260,8 @@ def _large_blocks() -> list[str]:
         "graphs. Operators take random latencies of 5 to 50 us. On the device `table`, "
         "operators never slow each other down. On `gpu`, they share a simulated GPU.\n\nThese "
         "are the columns:\n\n- `halved`: IOS before it had beam search; it halved large blocks "
-        "by operator number. These ratios come from the issue that asked for beam search.\n- "
+        "by operator number. No result file has these ratios. They were noted before IOS had beam "
+        "search.\n- "
         "`cut by start`: IOS without beams; it cuts a large block between early and late "
         "operators.\n- `default`: IOS with its default options.\n- `1 s`, `5 s`, `30 s`: IOS "
         "with this `time_budget_s`.\n- `LIOS`: LIOS, simulated on 8 streams.\n- `lower bound`: "

@@ -34,7 +34,7 @@ _KEPT = (
 
 
 def gathered(visits: Sequence[Path], commit: str, note: str = "") -> dict[str, Any]:
-    """The report on some visits."""
+    """The findings of several visits, joined into one report."""
     steps: dict[str, Any] = {}
     for visit in visits:
         steps |= json.loads(visit.read_text())["steps"]

@@ -98,7 +98,7 @@ def main() -> int:
     return 0
 
 
-# Schedulers.
+# The functions from here on measure the part *Schedulers* (see the top of this file).
 
 
 def by_scheduler(folder: Path) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ def _several(device: SimulatedDevice) -> int:
     return sum(key.count("'") > 2 for key in device.taken)
 
 
-# Targets.
+# The functions from here on measure the part *Targets* (see the top of this file).
 
 
 def by_target(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -269,7 +269,7 @@ def _stages(name: str, first: Recorded, other: Recorded, own: int) -> dict[str, 
     return {"target": name, "own": own, "of": len(several), **_means(errors)}
 
 
-# Choice.
+# The functions from here on measure the part *Choice* (see the top of this file).
 
 
 def by_choice(folder: Path) -> list[dict[str, Any]]:
@@ -336,7 +336,7 @@ def _at_random(graph: OpGraph, device: RecordedDevice, budget: int, seed: int) -
     return ExpectedLatency(search)
 
 
-# Statistics.
+# The functions from here on compute statistics for all parts.
 
 Error = tuple[float, float]
 """The names of two results: the median relative error, and the rank correlation."""

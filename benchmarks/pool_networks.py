@@ -40,7 +40,7 @@ class Edsr(nn.Sequential):
 
 
 class Fsrcnn(nn.Sequential):
-    """FSRCNN (Dong et al., ECCV 2016) with 56 and 12 channels, three times larger."""
+    """FSRCNN (Dong et al., ECCV 2016), with 56 and 12 channels. Images get three times larger."""
 
     def __init__(self, wide: int = 56, narrow: int = 12, layers: int = 4) -> None:
         between = [m for _ in range(layers) for m in (conv(narrow, narrow), nn.PReLU(narrow))]
@@ -52,7 +52,7 @@ class Fsrcnn(nn.Sequential):
 
 
 class Espcn(nn.Sequential):
-    """ESPCN (Shi et al., CVPR 2016), three times larger."""
+    """ESPCN (Shi et al., CVPR 2016), which makes images three times larger."""
 
     def __init__(self) -> None:
         super().__init__(

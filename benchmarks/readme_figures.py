@@ -45,9 +45,10 @@ def _block() -> str:
             "Most of our lead over onnxruntime comes from kernels and memory layouts: with "
             "sequential execution of the same kernels, the geometric mean would be "
             f"{_mean_if_sequential(ran):.2f}.",
-            f"**Schedules beside sequential execution.** These figures are from {machine(shipped)}"
-            f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks run "
-            f"sequentially there, because the speed check found no faster schedule. {ships} run a "
+            "**Schedules beside sequential execution.** These figures are of "
+            f"{shipped['machine']['date'][:10]}, from {machine(shipped)}"
+            f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks ran "
+            f"sequentially, because the speed check found no faster schedule. {ships} ran a "
             f"schedule, and {'all' if len(ratios) == ships else len(ratios)} of these were timed "
             f"again for {shipped['rounds']} rounds. A number in brackets is the time of the "
             "schedule divided by the time of sequential execution. Faster, with a 95% interval of "

@@ -208,7 +208,7 @@ def with_timeout(request: bytes, timeout_us: float) -> bytes:
     return bytes(message.SerializeToString())
 
 
-# The clients.
+# The following classes and functions are the clients of the server.
 
 
 @dataclass
@@ -320,7 +320,7 @@ class Clients:
             seen.took_ms.setdefault(name, []).append((time.perf_counter() - began) * 1e3)
 
 
-# The benchmark.
+# The following functions run the benchmark.
 
 
 def row_of(seen: Seen, bounds_ms: dict[str, float]) -> dict[str, Any]:

@@ -22,8 +22,10 @@ def networks(report: dict[str, Any]) -> list[str]:
         "divided by the time of each other contestant. If `compile` "
         "chose sequential execution, ours and *ours, sequential* are the same program, and their "
         "ratio shows noise. So the geometric mean of that column is over the networks with a "
-        f"schedule. OpenVINO as installed computes in {_installed_type(report)} here; all other "
-        f"contestants compute in float32.{_openvino_inputs(report)} *Noise* is the ratio of "
+        'schedule. The section "Where a schedule ships" compares schedules with sequential '
+        "execution in more rounds. OpenVINO as installed computes in "
+        f"{_installed_type(report)} here; all other contestants compute in float32."
+        f"{_openvino_inputs(report)} *Noise* is the ratio of "
         "onnxruntime to itself. *Error* is our largest difference from onnxruntime's output, "
         "divided by the largest absolute value of that output. The last column has the seconds "
         "that compiling took, with an empty cache.",
@@ -37,7 +39,8 @@ def other_kinds(report: dict[str, Any]) -> list[str]:
         "## Networks of other kinds\n\nThese networks were exported by `torch.onnx.export`, and "
         f"measured like the networks above, on {machine(report)}. They are single steps of "
         "decoders, state spaces, attention on graphs, sound, volumes, detection and segmentation. "
-        "OpenVINO as installed computes in "
+        'The column *over ours, sequential* is from few rounds; the section "Where a schedule '
+        'ships" has more. OpenVINO as installed computes in '
         f"{_installed_type(report)} here.{_openvino_inputs(report)}{_wrong_peer(report)}",
         _of_networks(report),
     ]
@@ -165,7 +168,7 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
     return [
         "## Where a schedule ships\n\nMeasured by `python -m benchmarks.shipped_schedules "
         f"FOLDER` on {machine(report)}. There the artifacts of {ships} of {len(report['ships'])} "
-        f"networks run a schedule; the others run sequentially. {len(rows)} of the schedules ran "
+        f"networks ran a schedule; the others ran sequentially. {len(rows)} of the schedules ran "
         "in this measurement. The *over sequential* columns have the time of the schedule divided "
         "by the time of sequential execution of the same kernels. Each of the two ran in a process "
         f"of its own, for {report['rounds']} rounds. *Interval* is the 95% confidence interval. "

@@ -59,7 +59,7 @@ class House:
 
 
 def house_of(files: Mapping[str, str]) -> House:
-    """The figures of the code in `files`, the text of each Python and C++ file, by path."""
+    """The figures of code. `files` has the text of each Python and C++ file, by path."""
     trees = {path: ast.parse(text) for path, text in files.items() if path.endswith(".py")}
     code_lines: dict[str, int] = {}
     for path, text in files.items():

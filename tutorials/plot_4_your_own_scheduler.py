@@ -5,9 +5,10 @@ Your own scheduler in thirty lines
 A scheduler is a function that takes a graph and a latency model, and returns a ``Schedule``. Once
 it is registered, ``compile``, ``schedulers()``, and the command line in the same process find it.
 
-This tutorial writes HEFT, an old and good scheduler. HEFT takes operators in order of the longest
-path from them to the end. It puts each operator on the stream where it ends first. (The scheduler
-here is called ``my-heft``, because ``heft`` is the name of a scheduler for several GPUs.)
+This tutorial writes HEFT, an old and good scheduler. HEFT sorts the operators by the longest path
+from each operator to the end of the graph, longest first. It puts each operator on the stream where
+it ends first. (The scheduler here is called ``my-heft``, because ``heft`` is the name of a
+scheduler for several GPUs.)
 """
 
 import numpy as np

@@ -59,10 +59,10 @@ onnx.save(model, folder / "block.onnx")
 # --------------------------
 # First, each operator is measured alone. Then each round measures the stages that could change the
 # schedule, and learns from them. It also prints the error of the predictions that it made for these
-# stages before it measured them. If nothing is learned yet, the first round makes no predictions.
-# If operators are divided into parts, the first round has learned a little from operators that were
-# measured as a whole. The small budget here is for a tutorial: by default the search ends when the
-# schedule gets no better.
+# stages before it measured them. In the first round, there are predictions only if operators are
+# divided into parts. The model then has learned a little from operators that were measured as a
+# whole. The small budget here is for a tutorial: by default the search ends when the schedule gets
+# no better.
 
 options = CompileOptions(streams=2, threads=1, latency_db=database, providers=["tvm"])
 compilation = Compilation(model, options)

@@ -78,8 +78,8 @@ for name in ("nn", "quantize", "transform.FoldConstant", "frontend.from_pytorch"
         print(error)
 
 # %%
-# - **Only ONNX is imported.** Relay read a dozen formats. Export models in other formats to ONNX
-#   first.
+# - **Only ONNX is imported** under Relay's names. Relay read a dozen formats. Export models in
+#   other formats to ONNX first; ``tvm_interop.compile`` also takes programs of ``torch.export``.
 # - **Weights are constants.** ``params`` is empty, as it was by default in Relay's last years
 #   (``freeze_params``). So there is nothing to pass to ``set_input(**params)``.
 # - **Shapes are static.** If a model leaves a dimension open, give its size in ``shape``.

@@ -128,7 +128,7 @@ def table_2() -> Record:
 
 @experiment("ios", "Figure 1", "computation per convolution falls", seconds=2)
 def figure_1() -> Record:
-    """Count the multiplications and additions of the convolutions of VGG-16 and NASNet-A."""
+    """Count the multiplications and additions of the convolutions of three networks."""
     vgg = _vgg_16_flops()
     nasnet = _conv_flops("nasnet_a")
     inception = _conv_flops("inception_v3")

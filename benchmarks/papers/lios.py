@@ -145,9 +145,9 @@ def figure_7() -> Record:
         DEVICE,
         checks,
         why="LIOS and Nimble have no barriers between stages here, as in a CUDA graph, and IOS "
-        "has. So both gain more on IOS than in the paper. A wait between operators takes about 5 "
-        "us here, and the simulator has no caches in which operators disturb each other.",
-        remarks="Section VI-D of the paper says 1.59 of NASNet-A, and its section VI-A says 1.36. "
+        "has. So both are further ahead of IOS than in the paper. A wait between operators takes "
+        "about 5 us here, and the simulator has no caches in which operators disturb each other.",
+        remarks="For NASNet-A, the paper gives 1.36 in its section VI-A and 1.59 in section VI-D. "
         "The parameters of the simulator were fitted to a V100. A simulation has no noise, so "
         "there is one number in place of a box plot; the box plots of 50 runs on a CPU are below.",
         tables=[

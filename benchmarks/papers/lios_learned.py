@@ -36,9 +36,9 @@ def learned() -> Record:
         "libraries measures the operators that several of them can run, and then less is left to "
         "save. Here only TVM's kernels took part. Both schedules ran in "
         f"interleaved rounds on a busy machine ({found['machine']['busy']:.0%} before the run). "
-        "Other targets are the same machine with older instructions, and with one core. Without "
-        "any operator of the target itself, a prediction knows nothing of how much slower its "
-        "kernels are; a few of them are enough to say that. "
+        "Other targets are the same machine with older instructions, and with one core. If no "
+        "operator of the target itself was measured, nothing tells how much slower its kernels are "
+        "than those of the other target. A few measured operators tell that. "
         + measured_at(found, "schedulers", "targets"),
         seed=f"seeds 0 to {found['seeds'] - 1}",
         tables=[

@@ -345,8 +345,8 @@ def overheads() -> Record:
             below("seconds to start a server by trained agents, on two cores",
                   measured["top"]["seconds to begin"], 3.0, 3.0),
         ],
-        why="The decision was timed in NumPy on one core of a machine with other work. A server's "
-        "GPU or a quiet machine is a little faster.",
+        why="The decision was timed in NumPy on one core of a machine with other work. A "
+        "quiet machine may be faster.",
         remarks="Scheduler and models run on one machine here; a link between an edge device and "
         "a cloud is not simulated. "
         + made("serving/top/inference", "serving/top_measured"),

@@ -16,7 +16,6 @@ struct StageBatch {
 
   size_t num_stages() const { return stage_ends.size(); }
   std::vector<std::vector<int>> GroupsOf(size_t stage) const;
-  // Appends all stages of another batch.
   void Append(const StageBatch& other);
   // Returns a batch of the stages with the indices `stages`, in the order of this list.
   StageBatch Select(const std::vector<size_t>& stages) const;

@@ -102,7 +102,7 @@ class StageBeamOf : public StageBeam {
     Set ready;
     double cost_us;
     double rank_us;
-    int before_level;  // level of the previous state, its operators done; -1 for the first state
+    int before_level;  // how many operators are done in the previous state; -1 for the first
     int before;
   };
   struct Group {

@@ -82,7 +82,6 @@ class OpDescription {
   std::vector<int64_t> cut;
 };
 
-// The error for an unknown kind of operator.
 class UnknownKind : public std::runtime_error {
  public:
   explicit UnknownKind(const std::string& kind)

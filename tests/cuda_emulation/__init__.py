@@ -19,9 +19,9 @@ order, and in reverse order. The emulation finds:
 - writes to inputs, launches with more threads than a kernel takes, and launches that are given
   memory of the host.
 
-Of tensor cores, the use through `nvcuda::wmma` on floats is emulated. It has three kinds of fault.
-A fragment is loaded or stored at an address that CUDA forbids. The lanes of a warp name different
-matrices. Or only some lanes of a warp take part.
+Tensor cores are emulated only if a kernel uses them through `nvcuda::wmma` on floats. The emulation
+then finds three more faults. A fragment is loaded or stored at an address that CUDA forbids. The
+lanes of a warp name different matrices. Or only some lanes of a warp take part.
 
 The emulation says nothing about speed, and finds no faults of nvcc, of a driver or of a GPU. A
 fused multiply and add is rounded twice here. Kernels that use tensor cores in another way or inline

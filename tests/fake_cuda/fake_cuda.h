@@ -236,7 +236,6 @@ void EnqueueMark(Stream* stream, Work mark);
 std::shared_ptr<Moment> EndOf(Stream* stream);
 // A moment that happens when the work so far of all streams has ended.
 Moments EndsOfAll();
-// Work that runs a graph.
 Work RunGraph(std::shared_ptr<const std::vector<Node>> nodes);
 // Lets the thread of a destroyed stream end after the stream's work.
 void EndWorker(Stream* stream);

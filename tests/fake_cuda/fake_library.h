@@ -78,7 +78,6 @@ static std::map<int64_t, int>& LateRefusals() {
   return refusals;
 }
 
-// A launch of a library's kernel.
 struct LibraryLaunch {
   const char* call;
   int64_t algorithm;

@@ -1,4 +1,4 @@
-"""Tests the stored results for the figures of the HIOS paper, and recomputes a few models."""
+"""Tests the stored results for the figures of the HIOS paper, and computes a few of them again."""
 
 from __future__ import annotations
 

@@ -38,9 +38,9 @@ class Trial:
     ----------
     verdict: `right` and `wrong` are clear. `raw` is an error of a class that is not ours. `refused`
         is an error of ours although onnxruntime runs the case. `limit` is an error of ours that
-        `decided` lists, or in a case that onnxruntime does not run. `undecided` means that the
-        oracles differ, that we agree with one of them, and that `decided` does not say which is
-        right. `alone` means that no oracle runs the case.
+        `decided` lists, or in a case that onnxruntime does not run. `undecided`: we agree with one
+        of two oracles that differ, and `decided` does not say which one is right. `alone` means
+        that no oracle runs the case.
     """
 
     case: Case

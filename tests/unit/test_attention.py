@@ -219,7 +219,7 @@ def random_inputs(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def test_bits_do_not_depend_on_the_schedule(tmp_path: Path) -> None:
-    """A sequential run, a scheduled run, runs on 1 to 3 threads: all give the same bits."""
+    """A sequential run, a run on two streams and a run on three threads give the same bits."""
     model = Model().attend(queries=301)
     inputs = random_inputs(model)
     results = set()

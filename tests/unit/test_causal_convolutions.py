@@ -91,7 +91,7 @@ def attention(net: Masked) -> str:
 
 
 def shifted(net: Masked, x: str, by: int) -> str:
-    """`x` later by `by` positions, with zeros before it, as the token shift of RWKV."""
+    """`x` moved `by` positions later, with zeros before it, as by the token shift of RWKV."""
     return net.do("Pad", x, net.ints(0, by, 0, 0, -by, 0))
 
 

@@ -71,7 +71,7 @@ def test_a_function_that_onnx_cannot_convert_is_refused() -> None:
 
 
 def test_a_function_of_another_opset_of_classical_operators() -> None:
-    """Only ONNX's own operators can be converted between opsets. These mean the same in both."""
+    """Only ONNX's own operators can be converted between opsets. `Scaler` is the same in both."""
     node = helper.make_node("Scaler", ["a"], ["b"], domain="ai.onnx.ml", offset=[1.0], scale=[2.0])
     model = with_function([node])
     model.functions[0].opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))

@@ -294,7 +294,7 @@ def test_the_pass_merges_too(plain):
 
 @pytest.fixture(scope="module", params=[("tvm",), None], ids=["tvm", "all"])
 def in_parts(request):
-    """A compilation that divides large operators into two parts, such as convolutions of 5x5."""
+    """A compilation that divides large operators, such as convolutions of 5x5, into two parts."""
     return compilation(inception_like(28, 32), parts=None, streams=2, providers=request.param)
 
 

@@ -324,7 +324,7 @@ run(first)
 
 
 def test_kernels_stay_apart_where_a_program_closes_all_descriptors(tmp_path: Path) -> None:
-    """Programs that become daemons do so. The descriptors' numbers are then given out again."""
+    """Programs that become daemons close all descriptors, whose numbers are then used again."""
     leaky(0.125).save(tmp_path / "first.tar")
     leaky(0.5).save(tmp_path / "second.tar")
     ran = subprocess.run(

@@ -1,8 +1,7 @@
 """Tests that parts of products and convolutions compute the same as the whole operator.
 
-The parts in these tests read bytes that do not lie together: columns of a matrix, for the product
-of a single
-row, and rows of an image.
+The parts in these tests read bytes that do not lie together. These are columns of a matrix, for the
+product of a single row, and rows of an image.
 """
 
 from __future__ import annotations

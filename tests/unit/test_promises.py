@@ -1,4 +1,5 @@
-"""Tests that the predicted makespan is right although stages are chosen by noisy measurements."""
+"""Tests that noise in the measurements by which stages are chosen does not make the predicted
+makespan too short."""
 
 from __future__ import annotations
 

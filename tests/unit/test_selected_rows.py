@@ -1,4 +1,4 @@
-"""Tests that only the rows of the last layer that are read are computed."""
+"""Tests that the last layer computes only the rows that are read."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Later(Policy):
 
 
 def test_a_request_starts_in_time_while_another_model_runs() -> None:
-    """The worker that decided runs the first request, so another one must wait for the second."""
+    """The worker that started the first request runs it, so another must start the second one."""
     held = Held()
     with Executor([held, Twice()], Later, instances=2) as executor:
         first, second = Waiter(), Waiter()

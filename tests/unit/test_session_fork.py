@@ -100,7 +100,7 @@ def test_an_instance_that_a_signal_took_is_free_again(session: Session) -> None:
 def test_a_run_within_a_run_of_its_thread_takes_another_instance(
     artifact: tvm_interop.Artifact, instances: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal handler may begin a run after another has computed and before it is answered."""
+    """A signal handler may begin a run when another run has its results but has not returned."""
     session = Session(artifact, instances=instances)
     within: list[Any] = []
     run_on = tvm_interop.GraphModule.run_on

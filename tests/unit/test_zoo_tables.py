@@ -87,7 +87,7 @@ def test_where_a_schedule_ships_says_which_were_faster_and_slower() -> None:
     assert cells["gat"] == [
         "graphs", "2.00", "0.500", "0.450 to 0.550", "1.010", "0.490", "0.440 to 0.540",
     ]  # fmt: skip
-    assert "There the artifacts of 4 of 5 networks run a schedule" in text
+    assert "There the artifacts of 4 of 5 networks ran a schedule" in text
     assert "3 of the schedules ran in this measurement" in text
     # The interval of `crnn` includes 1, so `crnn` is neither faster nor slower. Without rests
     # between the runs ("back to back"), the interval of `autoint_b64` includes 1. So `autoint_b64`

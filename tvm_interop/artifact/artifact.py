@@ -11,9 +11,9 @@ The file is a tar file with these members:
 
 A model can be compiled for several sets of input shapes. Each set after the first has its own copy
 of all members but the weights, in `shapes/1/`, `shapes/2/`, ... All sets share one block of
-weights. A file for one set has version 2, and a file for several sets has version 3. It has version
-4 if the sets are for batch sizes, and version 5 if they cover ranges of sizes. A file has version 6
-if the size of an output depends on values that the model computes. Files of version 1 have
+weights. The version of a file is 2 for one set, and 3 for several sets. It is 4 if the sets are for
+batch sizes, and 5 if they cover ranges of sizes. It is 6 if the size of an output depends on values
+that the model computes, and 7 if an input or output is strings. Files of version 1 have
 `weights.npz` in place of `weights.bin`.
 
 `load` first checks everything in the file except the machine code (see `plan.validate`), and uses

@@ -47,7 +47,7 @@ class InterOpSchedule:
         self.options = options
 
     def transform_module(self, module: Any, context: Any) -> Any:
-        """Lower the module, schedule it, and attach the schedule."""
+        """Lower the module, make a schedule, and attach the schedule to the lowered module."""
         target = self.target or tvm.target.Target.current(allow_none=True) or "llvm"
         options = dict(self.options)
         latency = options.pop("latency", None)

@@ -20,15 +20,16 @@ from ..frontend.open_dimensions import axes_by_name, shapes_of_dims
 
 _LOG = logging.getLogger("tvm_interop")
 _LEAST = 3
-"""To test whether two names mean one dimension, one name gets this size or a larger size, and the
-other name gets a size that is smaller by 1.
+"""Two names mean one dimension if the model cannot be imported when their sizes differ by 1.
+
+The larger of the two sizes in this test is at least this number.
 
 Size 1 would prove nothing, because a tensor of size 1 is broadcast to any other size.
 """
 
 
 _MOST_TRIALS = 32
-"""The most ways to give sizes to names that are tried, if names may mean several dimensions."""
+"""If names may mean several dimensions, at most this many combinations of meanings are tried."""
 
 
 class JoinedNames(NamedTuple):

@@ -60,7 +60,7 @@ class PlainChoice:
 
 
 class NoKernelError(Exception):
-    """A library got operators without a measurement, but its kernels for them are not worth one.
+    """A library got operators without a measurement, but its kernels for them are far too slow.
 
     Attributes
     ----------
@@ -241,7 +241,7 @@ def _tvm_competes(op: Operator, providers: Sequence[str]) -> bool:
 def _far_slower(
     theirs: MeasuredLatency, ours: MeasuredLatency, ops: Sequence[int], given: Program
 ) -> set[int]:
-    """Those of the operators `ops` whose library kernel is far slower than TVM's kernel.
+    """The operators among `ops` whose library kernel is far slower than TVM's kernel.
 
     On row-major tensors, a library may take a hundred times as long as TVM for a pooling. Such a
     kernel cannot win, so it runs once or twice and is not measured further. For products the
@@ -259,19 +259,19 @@ def _far_slower(
 
 
 _CHEAP_US = 100.0
-"""A kernel counts as far slower than this latency at the least, in microseconds.
+"""The least latency, in microseconds, with which `_far_slower` compares a library's kernel.
 
-Shorter kernels are always measured: it takes little time, and a single run of a short kernel says
-little, because the start of the run is a part of it.
+So short kernels are always measured. That takes little time, and a single run of a short kernel
+says little, because the start of the run is a part of it.
 """
 
 
 def _require_kernels(program: Program, library: str, without: Collection[int]) -> None:
-    """Raise NoKernelError if `library` got some operators of `without` without a measurement.
+    """Raise NoKernelError if `library` runs operators for which it has no kernel worth measuring.
 
     Parameters
     ----------
-    without: the operators for which the library has no kernel that is worth measuring.
+    without: the indices of the operators for which the library has no such kernel.
     """
     operators = [program.operators[i] for i in sorted(without)]
     names = [op.name for op in operators if op.library == library]

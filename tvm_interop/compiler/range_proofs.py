@@ -47,8 +47,8 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
 
     Returns
     -------
-    First, the manifest's entries for the ranges. Second, whether there is a single range, and it is
-    that of a batch. A batch is the first dimension of all inputs and outputs.
+    First, the manifest's entries for the ranges. Second, whether the only range is that of a batch.
+    A batch is the first dimension of all inputs and outputs.
 
     Raises
     ------

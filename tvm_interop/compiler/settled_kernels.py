@@ -20,7 +20,7 @@ L = TypeVar("L", bound=Lowered)
 
 @dataclass
 class SettledKernels(Generic[L]):
-    """Chooses kernels for a model. Of TVM's kernels, it tries only the kernels that may win.
+    """Chooses kernels for a model. It tries only those of TVM's kernels that may win.
 
     Attributes
     ----------

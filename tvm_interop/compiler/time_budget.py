@@ -13,11 +13,11 @@ from ..scheduling.budget import Budget
 CHOICE_SHARE = 0.4
 """The fraction of a compilation's time in which kernels are chosen for the operators."""
 LIBRARIES_SHARE = 0.5
-"""Of the time that is left after the choice of kernels, this fraction is for checking libraries'
+"""The share that the check of libraries' kernels gets of the time that is left after the choice of
 kernels."""
 SCHEDULE_SHARE = 0.8
-"""Of the time that is left after the choice of kernels and the check of libraries' kernels, this
-fraction is for the schedule and its speed check. The rest is for the check of TVM's kernels."""
+"""The share that the schedule and its speed check get of the time that is left after the choice of
+kernels and the check of libraries' kernels. The check of TVM's kernels gets the rest."""
 
 _T = TypeVar("_T")
 _PIECE = 8

@@ -11,8 +11,8 @@ from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
 _PLAINLY = 0.05
-"""The output gives the ratio of the medians if the ratio is outside the confidence interval by more
-than this number."""
+"""The ratio of the medians is printed too if it lies outside the confidence interval by more than
+this number."""
 _NAMES = 3
 """The largest number of operator names that the text lists for a set."""
 

@@ -1,7 +1,7 @@
 """Writes the rows of counted tensors to other tensors.
 
-During the operator, the tensor that is written to has one more row. All rows beyond the count are
-written to this row, which is then cut off.
+While the operator runs, the tensor that is written to has one extra row. All rows beyond the count
+are written to this extra row, which is then cut off.
 """
 
 from __future__ import annotations

@@ -64,8 +64,7 @@ class CountedSizes:
         return variable
 
     def _marked(self, bb: relax.BlockBuilder, node: ImportedNode, result: Any) -> Any:
-        """Remember that `result` is a mask that was cast or reshaped, if the model has its
-        `NonZero`.
+        """Remember that `result` is a cast or reshaped mask, if the model has the mask's `NonZero`.
 
         PyTorch exports the number of true elements of a mask as a `ReduceSum` of the cast mask.
         This number is the count of the `NonZero` of the mask.

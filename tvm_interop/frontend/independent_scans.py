@@ -1,8 +1,8 @@
 """Computes all iterations of a `Scan` at once, if none of them depends on another.
 
-skl2onnx writes the distances between rows so, for nearest neighbours, Gaussian processes and
-kernels. There, each iteration is for one row of the training data. Written out one by one,
-thousands of rows would be too many operators.
+skl2onnx writes the distances between rows as such a `Scan`, for nearest neighbours, Gaussian
+processes and kernels. Each iteration is for one row of the training data. If the iterations were
+unrolled, thousands of rows would give too many operators.
 
 The states of such a scan do not change. Each operator of the body computes each element alone,
 or reduces axes. The element of an iteration gets a new first axis, which counts the iterations.

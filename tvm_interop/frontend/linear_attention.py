@@ -169,8 +169,8 @@ def _sizes(
 class _Kernel:
     """A kernel, with loops written by hand, that goes through the positions in order.
 
-    Its inputs are queries, keys, values, the first state, and, if they have a shape, decay and
-    rate. Its outputs are the result and the last state. All are float32.
+    Its inputs are queries, keys, values and the first state, then the decay and the rate, each only
+    if the operator has it. Its outputs are the result and the last state. All are float32.
     """
 
     def __init__(

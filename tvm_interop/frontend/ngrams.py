@@ -25,8 +25,8 @@ def import_ngrams(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
     """Return the number of times that each n-gram of the node occurs in each row, or its weight.
 
     The shape is (n-grams,) or (rows, n-grams), in float32. The words of an n-gram lie next to each
-    other, or between them lie as many other words as `max_skip_count` allows, always the same
-    number.
+    other, or there are gaps of equally many other words between them. A gap has at most
+    `max_skip_count` words.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def import_ngrams(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
 def _grams(attrs: Mapping[str, Any]) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield the n-grams of each length that is counted, and their positions among all n-grams.
 
-    Of equal n-grams, only the last is counted.
+    If several n-grams are equal, only the last of them is counted.
     """
     pool = np.asarray(attrs["pool_int64s"], np.int64)
     begins = [int(begin) for begin in attrs["ngram_counts"]]

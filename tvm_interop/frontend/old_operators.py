@@ -73,7 +73,7 @@ def in_later_form(
 
 
 def _in_present_form(op_type: str, inputs: list[Any], attrs: dict[str, Any]) -> list[Any]:
-    """Return the inputs of an operator of `_CHANGED` in its later form, and change `attrs` so."""
+    """Return the inputs that an operator of `_CHANGED` has in its later form, and adapt `attrs`."""
     if op_type == "Cast":
         attrs["to"] = onnx.TensorProto.DataType.Value(text_of(attrs["to"]).upper())
     elif op_type == "Concat":

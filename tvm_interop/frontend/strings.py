@@ -105,7 +105,7 @@ class StringCodes:
         self.strings = Strings(dict.fromkeys(inputs, texts or ("",)), self._outputs(texts))
 
     def _inputs(self) -> list[str]:
-        """Make inputs of strings inputs of numbers, and return their names."""
+        """Turn the inputs that are strings into inputs of numbers, and return their names."""
         constants = {tensor.name for tensor in self._graph.initializer}
         found = []
         for value in self._graph.input:

@@ -100,7 +100,10 @@ def _strided(
     producer = x.producer()
     node = (x if producer is None else producer).meta["node"]
     if not node.meta["val"].is_contiguous():
-        raise TypeError("a part of a tensor is not written by strides: call `.contiguous()` before")
+        raise TypeError(
+            "the tensor is not contiguous, so no part of it can be written by strides: call "
+            "`.contiguous()` before"
+        )
     places = storage_offset + sum(
         np.arange(n).reshape([-1] + [1] * (len(size) - 1 - i)) * step
         for i, (n, step) in enumerate(zip(size, stride, strict=True))

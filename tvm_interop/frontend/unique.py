@@ -103,13 +103,13 @@ class _Kernel:
         return loops.kernel(parameters, body, scratch, op_pattern=loops.OPAQUE)
 
     def _begin(self, i: Any) -> tirx.Stmt:
-        """Set all elements of the tensors for the use of the kernel."""
+        """Set element `i` of each of the tensors that the kernel uses for itself."""
         zero = loops.index(0)
         stores = [tirx.BufferStore(each, zero, [i]) for each in (self._other, self._leaders)]
         return loops.in_turn([tirx.BufferStore(self._order, i, [i]), *stores])
 
     def _end(self) -> Any:
-        """How many numbers are used."""
+        """How many of the input's numbers are used."""
         size = loops.index(self._size)
         return tirx.min(self._limit[0], size) if self._has_count else size
 
@@ -123,7 +123,7 @@ class _Kernel:
         return tirx.any(x < y, tirx.all(tirx.isnan(y), tirx.Not(tirx.isnan(x))))
 
     def _merged(self, source: Any, target: Any, width: int) -> tirx.Stmt:
-        """Merge each two neighbouring runs of `width` sorted indices."""
+        """Merge each pair of neighbouring runs, each of which has `width` sorted indices."""
         left, right = self._left[0], self._right[0]
         zero, one = loops.index(0), loops.index(1)
 

@@ -34,5 +34,5 @@ def nearest(x: Any) -> Any:
 
 
 def word_of(rounded_bits: Any) -> Any:
-    """The 16 bits of the bfloat16 number whose bits as a float32 number are `rounded_bits`."""
+    """The bits of a bfloat16 number, which are the upper 16 of its 32 bits as a float32 number."""
     return (rounded_bits >> tirx.const(16, "uint32")).astype("uint16")

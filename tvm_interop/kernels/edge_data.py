@@ -37,7 +37,7 @@ def edge_data(
 ) -> np.ndarray:
     """A tensor of numbers of one kind.
 
-    The kinds of numbers mean for floats:
+    For floats, the kinds of numbers are:
 
     - `ordinary`: normally distributed numbers;
     - `special`: ordinary numbers, with NaN, both infinities and both zeros among them;
@@ -46,7 +46,7 @@ def edge_data(
     - `large`: numbers whose cubes are still finite;
     - `small`: sixteenths of ordinary numbers.
 
-    The kinds of numbers mean for integers:
+    For integers, the kinds of numbers are:
 
     - `ordinary`, `small`: integers from -8 to 7, or from 0 to 7 if unsigned;
     - `special`, `infinite`: ordinary integers, with the least and the greatest integers among them;

@@ -140,7 +140,9 @@ class LatencyOver(LatencyModel):
 
 
 class LatencyTable(LatencyModel):
-    """A table with the latency of each operator, which assumes that operators do not interfere.
+    """A table with the latency of each operator.
+
+    It assumes that operators do not slow each other down.
 
     A group takes the sum of its operators' latencies. A stage takes as long as its longest group,
     plus `stage_us`, plus the waits between its streams.

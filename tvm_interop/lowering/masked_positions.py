@@ -297,8 +297,9 @@ class _Proof:
                 yield Masks(names, "nowhere")
                 if wide.intersection(names):
                     continue  # An input with several numbers for a position is not a mask.
-                # For `any`, a mask must be 1 at the same position in all rows that depend on each
-                # other. So the mask may have several rows only if all of them are independent.
+                # For `any`, the proof assumes that a mask is 1 at one position that is the same in
+                # all its rows. Only independent rows may break this assumption (see
+                # `masked_in_all`). So all rows of the mask must be independent.
                 alone = self._lengths[0] * self._rows.get(names[0], 1)
                 if len(names) == 1 and elements[names[0]] == alone:
                     yield Masks(names, "any")

@@ -137,7 +137,7 @@ def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
 
 
 def _all(form: Form, at: str) -> dict[str, str]:
-    """Map each loop over written positions to the word `at`, such as `given`."""
+    """Map each loop over the positions that are written to `at`, such as the word `given`."""
     return dict.fromkeys(map(str, form.positions), at)
 
 

@@ -38,9 +38,8 @@ _COLUMNS, _COLUMNS_ON_TENSOR_CORES = 128, 256
 _REGISTERS, _REGISTERS_ON_TENSOR_CORES = 128, 255
 _FLOAT32_STAGE_BYTES = 8 * 4
 _HALF_STAGE_BYTES = {3: 64 * 2, 2: 32 * 2}
-"""For matrix products on tensor cores: the bytes of one row of a tile in one step along the sum,
-keyed by the number of stages.
-"""
+"""For matrix products on tensor cores, by the number of stages of the kernel's pipeline: the bytes
+of one row of a tile that one stage holds."""
 
 
 def demands_arch(archs: Iterable[str]) -> str | None:

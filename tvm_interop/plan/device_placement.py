@@ -114,8 +114,8 @@ class _Placer:
 
     def _view(self, value: int, device: str) -> int:
         root, begin, end = span(self._values, value)
-        # The host writes a whole input or weight to each device. Of other tensors, only the part
-        # that operators on the device read is copied.
+        # The host writes a whole input or weight to each device. If a tensor is neither an input
+        # nor a weight, only the part that operators on the device read is copied.
         source = root if root in self._fixed else value
         region = (root, 0, self._values[root].nbytes) if source == root else (root, begin, end)
         key = (*region, device)

@@ -193,7 +193,7 @@ class Background:
                         return
                     job.use(_loaded(order, path, bool(answer["is_kept"])))
                 self._change(order, runs_on="whole", since=_now(), background="done")
-                _LOG.info("`%s`%s now runs as the background compiled it", *_named(order))
+                _LOG.info("`%s`%s now runs what the background process compiled", *_named(order))
             finally:
                 _end(process)
                 self._process = None

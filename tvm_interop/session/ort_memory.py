@@ -54,7 +54,9 @@ def array_at(
 
 
 def array_of_ortvalue(name: str, value: Any) -> Any:
-    """Return an array over the memory of an `onnxruntime.OrtValue`, which lives as long as it.
+    """Return an array over the memory of an `onnxruntime.OrtValue`.
+
+    The array keeps the value alive.
 
     Another value, such as an output of a binding of this package, is returned as it is.
 

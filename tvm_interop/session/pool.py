@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 
 _LOOK_EVERY_S = 1.0
-"""A run that waits for an instance looks this often for one that no other run has given back."""
+"""Seconds after which a waiting run looks for a free instance again.
+
+A run that was interrupted may have freed its instance without `give_back`, which would wake the
+waiting run.
+"""
 
 
 class Run:
@@ -60,8 +64,8 @@ class Pool:
         # None stands for an instance that is made when it is taken.
         self._all: list[GraphModule | None] = [self.first]
         self._all += [self._made() for _ in range(instances - 1)]
-        # Which of the instances each run has. An entry goes with its run, even if the exception of
-        # a signal, such as that of Ctrl-C, prevents `give_back`.
+        # The number of the instance that each run has. An entry vanishes together with its run,
+        # even if the exception of a signal, such as that of Ctrl-C, prevents `give_back`.
         self._taken: weakref.WeakKeyDictionary[Run, int] = weakref.WeakKeyDictionary()
         self._renew()
         if self._shares_memory:  # All sizes share memory, so it costs little to open all.
@@ -244,9 +248,9 @@ def _most_copied(plan: Plan) -> int:
 
 
 def _known_to(module: GraphModule, feed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the inputs in `feed` that the module has, which lacks inputs that were empty.
+    """Return the inputs in `feed` that the module has.
 
-    See `empty_inputs`.
+    It lacks the inputs that were empty when it was compiled (see `empty_inputs`).
     """
     if len(feed) == module.get_num_inputs():
         return feed

@@ -1,4 +1,4 @@
-"""Errors that are also those that onnxruntime raises, for programs that catch onnxruntime's."""
+"""Errors of this package that are also of onnxruntime's classes, for programs that catch those."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _NAMES: dict[type[TVMInteropError], tuple[str, ...]] = {
 
 @contextlib.contextmanager
 def raised_as_theirs(model: Any = None) -> Iterator[None]:
-    """Raise an error of the `with` block as an error that is also one of onnxruntime's.
+    """Raise an error of the `with` block as an error that also has a class of onnxruntime.
 
     The new error has the class and the message of the old one. If onnxruntime is not installed, it
-    is one of Python's errors at most.
+    has no further class, but an `InputError` is a `ValueError` too.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def _as_theirs(error: TVMInteropError, names: tuple[str, ...]) -> TVMInteropErro
 
 @functools.cache
 def _class_of(ours: Any, names: tuple[str, ...]) -> Any:
-    """Return a class that is `ours`, and that is also each of the classes `names`."""
+    """Return a class derived from `ours` and from onnxruntime's classes `names`."""
     try:
         theirs = importlib.import_module(_THEIRS)
     except ImportError:

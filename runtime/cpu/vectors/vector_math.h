@@ -5,9 +5,10 @@
 
 #include "runtime/cpu/vectors/last.h"
 
-// Functions for any width of vectors. A file that includes this header is compiled for the CPUs
-// that have such vectors. All functions have internal linkage, so that the linker cannot use them
-// on other CPUs. The files include no other headers with inline functions, for the same reason.
+// Functions for vectors of any width. Each file that includes this header has one width, and is
+// compiled for the CPUs that have vectors of this width. All functions have internal linkage, so
+// that the linker cannot use them on other CPUs. For the same reason, the files include no other
+// headers with inline functions.
 //
 // `Vector` has a type `Type` of `kLanes` numbers, the number `kRows` of rows of a matrix product
 // that fit into the registers, and the functions `Load`, `Store`, `LoadWide` (which converts from

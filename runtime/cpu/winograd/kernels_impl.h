@@ -6,9 +6,9 @@
 #include "runtime/cpu/vectors/vector_math.h"
 #include "runtime/cpu/winograd/kernels.h"
 
-// The kernels for any width of vectors. A file that includes this header is compiled for the CPUs
-// that have such vectors. All functions have internal linkage, so that the linker cannot use them
-// on other CPUs.
+// The kernels for vectors of any width. Each file that includes this header has one width, and is
+// compiled for the CPUs that have vectors of this width. All functions have internal linkage, so
+// that the linker cannot use them on other CPUs.
 //
 // `Vector` is described in `vector_math.h`.
 

@@ -346,7 +346,7 @@ class Instance {
     if (!internal::Holds<Element>(info->type)) {
       throw Error(TVI_ERROR_INVALID_ARGUMENT,
                   "the elements of `" + std::string(info->name) +
-                      "` are not of the type that the call names; `type` of its Tensor says which");
+                      "` have another type than the call names: see `type` of its Tensor");
     }
     return {static_cast<Element*>(buffer), info->nbytes / sizeof(Element)};
   }

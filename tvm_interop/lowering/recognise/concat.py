@@ -19,7 +19,7 @@ from ..groups import Dataflow, Group, image_shape, recognises
 
 @recognises("relax.concat", makes_images=True)
 def concat(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """The group of the concatenation `call`; None if inputs cannot be computed in its result."""
+    """The group of the concatenation `call`; None if inputs cannot be written into its result."""
     if not isinstance(call.args[0], relax.Tuple):
         return None
     fields = list(call.args[0].fields)

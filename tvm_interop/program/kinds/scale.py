@@ -16,7 +16,7 @@ class Scale(OfImages, frozen=True, kw_only=True):
 
     @property
     def tvm_usually_wins(self) -> bool:
-        """True: the fixed time of a call to a library is most of this operator's time."""
+        """Return True: the fixed time of a library's call is most of this operator's time."""
         return True
 
     @property

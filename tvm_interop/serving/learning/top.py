@@ -174,8 +174,8 @@ class TopTraining:
 
     Attributes
     ----------
-    most, step_s: the largest number of blocks in a combined block (H), and the seconds of a step,
-        on this device.
+    most: the largest number of blocks in a combined block on this device (H in the paper).
+    step_s: the length of a step on this device, in seconds.
     """
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -158,6 +159,19 @@ def _compile_kernels_once(
             patch.setattr("tvm_interop.kernels.build_cuda.compile_fatbin", _object_files.fatbin)
             patch.setattr("tvm_interop.kernels.linker.Linker.link", _linked_by(_object_files))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _onnxruntime_stays() -> Iterator[None]:
+    """Fail a test that leaves our module in onnxruntime's place.
+
+    Later tests would compare this package with itself.
+    """
+    yield
+    module = sys.modules.get("onnxruntime")
+    if module is not None and module.__name__ != "onnxruntime":
+        del sys.modules["onnxruntime"]
+        pytest.fail(f"the test left `{module.__name__}` in the place of onnxruntime")
 
 
 _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_schedule")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import logging
 import os
 import sys
@@ -123,6 +124,18 @@ def _quick_starts() -> Iterator[None]:
     folder = str(Path(__file__).parent / "started")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", folder, prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_exports() -> Iterator[None]:
+    """Make exports of PyTorch's programs quick (see `torch_exports`)."""
+    if importlib.util.find_spec("torch") is None:
+        yield
+        return
+    from .torch_exports import quick_exports
+
+    with quick_exports():
         yield
 
 

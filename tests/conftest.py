@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import gc
+import importlib.util
 import logging
 import os
 import sys
@@ -128,6 +128,18 @@ def _quick_starts() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _quick_exports() -> Iterator[None]:
+    """Make exports of PyTorch's programs quick (see `torch_exports`)."""
+    if importlib.util.find_spec("torch") is None:
+        yield
+        return
+    from .torch_exports import quick_exports
+
+    with quick_exports():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _object_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectFiles]:
     """Make all processes of one run share the kernels that several tests compile.
 
@@ -163,22 +175,16 @@ def _compile_kernels_once(
 
 
 @pytest.fixture(autouse=True)
-def _read_translations_once() -> None:
-    """Keep what PyTorch's exporter reads from its library of translations.
+def _onnxruntime_stays() -> Iterator[None]:
+    """Fail a test that leaves our module in onnxruntime's place.
 
-    The exporter parses the source of 500 functions for each program, and always gets the same
-    result. That takes as long as all other work on a small program.
+    Later tests would compare this package with itself.
     """
-    exporter = sys.modules.get("torch.onnx._internal.exporter._registration")
-    if exporter is None:
-        return
-    for module, name in (
-        (exporter.onnxscript_apis, "get_torchlib_ops"),
-        (exporter._schemas, "op_signature_from_function"),
-    ):
-        read = getattr(module, name)
-        if not hasattr(read, "cache_info"):
-            setattr(module, name, functools.cache(read))
+    yield
+    module = sys.modules.get("onnxruntime")
+    if module is not None and module.__name__ != "onnxruntime":
+        del sys.modules["onnxruntime"]
+        pytest.fail(f"the test left `{module.__name__}` in the place of onnxruntime")
 
 
 _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_schedule")

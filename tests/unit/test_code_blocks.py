@@ -6,12 +6,14 @@ import contextlib
 import io
 import shlex
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import typer
 
@@ -69,10 +71,27 @@ def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         pytest.importorskip("tritonclient.grpc", reason="extra `serve`")
     monkeypatch.chdir(tmp_path)
     names = _beforehand(page)
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), _own_onnxruntime():
         for block in BLOCKS:
             if block.page == page and _is_python(block) and _key(block) not in NOT_RUN:
                 exec(compile(block.text, page, "exec"), names)
+
+
+@contextlib.contextmanager
+def _own_onnxruntime() -> Iterator[None]:
+    """Give later tests onnxruntime itself, also if a page puts our module in its place.
+
+    Packages that were imported meanwhile, and have our classes, are imported anew.
+    """
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        if sys.modules["onnxruntime"] is not onnxruntime:
+            sys.modules["onnxruntime"] = onnxruntime
+            for name in set(sys.modules) - before:
+                if name.partition(".")[0] == "rapidocr_onnxruntime":
+                    del sys.modules[name]
 
 
 def _beforehand(page: str) -> dict[str, Any]:

@@ -55,7 +55,8 @@ def test_weights_that_are_inputs(tmp_path: Path) -> None:
     options.add_active_adapter(adapter)
     theirs_options.add_active_adapter(theirs_adapter)
     with ort.InferenceSession(path, **QUICK) as ours:
-        (got,), (wanted,) = ours.get_overridable_initializers(), theirs.get_overridable_initializers()
+        (got,) = ours.get_overridable_initializers()
+        (wanted,) = theirs.get_overridable_initializers()
         assert (got.name, got.shape, got.type) == (wanted.name, wanted.shape, wanted.type)
         assert [node.name for node in ours.get_inputs()] == ["x"]
         for feed in ({"x": X}, {"x": X, "w0": ONES}, {"x": X, "w0": TWOS}, {"x": X}):
@@ -68,11 +69,11 @@ def test_weights_that_are_inputs(tmp_path: Path) -> None:
             ):
                 np.testing.assert_allclose(results[0], wanted, rtol=1e-4, atol=1e-5)
         assert len(ours.profile({"x": X, "w0": ONES})) > 0
-        with pytest.raises(InputError, match=r"`w0` must be float32 of shape \(3, 4\), got float64"):
+        with pytest.raises(InputError, match=r"`w0` must be float32 of shape .*, got"):
             ours.run(None, {"x": X, "w0": ONES.astype(np.float64)})
         with pytest.raises(InputError, match="active adapters and a binding"):
             ours.run_with_iobinding(ours.io_binding(), options)
-        with pytest.raises(InputError, match="of `onnxruntime.*make it by"):
+        with pytest.raises(InputError, match=r"of `onnxruntime.*make it by"):
             options.add_active_adapter(theirs_adapter)
         (inner,) = ours._with_weights.values()
     with pytest.raises(ExecutionError, match="was closed"):
@@ -93,13 +94,13 @@ def test_sizes_in_the_options(names: Any) -> None:
     model, found = product(), []
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "width"
     model.graph.input[0].type.tensor_type.shape.dim[1].denotation = "DATA_FEATURE"
-    for values, make in ((names, ort.InferenceSession), (onnxruntime, onnxruntime.InferenceSession)):
+    for values, module in ((names, ort), (onnxruntime, onnxruntime)):
         options = values.SessionOptions()
         options.add_free_dimension_override_by_name("batch", 2)
         options.add_free_dimension_override_by_name("no such dimension", 7)
         options.add_free_dimension_override_by_denotation("DATA_FEATURE", 3)
         given = QUICK if values is names else {}
-        session = make(model.SerializeToString(), options, **given)
+        session = module.InferenceSession(model.SerializeToString(), options, **given)
         with pytest.raises(ValueError if values is names else Exception):
             session.run(None, {"x": X[:1]})
         found.append((session.get_inputs()[0].shape, session.run(None, {"x": X})[0]))
@@ -121,7 +122,7 @@ def test_arrays_of_the_other_byte_order() -> None:
         got = session.run(None, feed)
         np.testing.assert_array_equal(got[0], 2 * x)
         np.testing.assert_array_equal(got[1], 2 * n)
-    with pytest.raises(InputError, match="must be float32 .* got float64"):
+    with pytest.raises(InputError, match=r"must be float32 .* got float64"):
         session.run(None, {"x": x.astype(">f8"), "n": n})
 
 

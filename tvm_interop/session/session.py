@@ -41,6 +41,7 @@ from .pool import Pool
 from .profile_file import ProfileFile
 from .ready_shapes import ReadyShapes
 from .replaced_weights import ReplacedWeights, refuse_adapters, with_adapters
+from .sequences import WithSequences, with_sequences
 from .sized_runs import SizedRuns
 from .source import Source, artifact_or_source, with_tensors
 
@@ -68,7 +69,9 @@ It gets the results or None, the user's data, and the error message, which is ""
 """
 
 
-class Session(LikeOnnxruntime, SizedRuns, ReplacedWeights, AbstractContextManager["Session"]):
+class Session(
+    LikeOnnxruntime, SizedRuns, ReplacedWeights, WithSequences, AbstractContextManager["Session"]
+):
     """A model ready to run, with the method names of onnxruntime's `InferenceSession`.
 
     Several threads may call `run` at once. Each call takes one of the session's instances, and
@@ -202,7 +205,7 @@ class Session(LikeOnnxruntime, SizedRuns, ReplacedWeights, AbstractContextManage
     def _take(self, artifact: Artifact) -> None:
         """Use `artifact` for all runs, for inputs of any shapes."""
         self._pool = Pool(artifact, self._instances)
-        self.inputs, self.outputs = self._pool.infos()
+        self.inputs, self.outputs = with_sequences(self._pool.infos(), self._source)
         self.path = artifact.path
 
     def __repr__(self) -> str:
@@ -279,11 +282,11 @@ class Session(LikeOnnxruntime, SizedRuns, ReplacedWeights, AbstractContextManage
         wanted = positions_of(output_names, self.outputs)
         feed = checked_feed(input_feed, self.inputs)
         try:
-            return self._pool_for(feed).run(feed, wanted, self._profile)
+            return self._run_on(self._pool_for(feed), feed, wanted)
         except CannotFillUpError as error:
             if self._source is None:
                 raise
-            results = self._pool_for(feed, error).run(feed, wanted, self._profile)
+            results = self._run_on(self._pool_for(feed, error), feed, wanted)
             self._count_at_own_size({name: shape_of(array) for name, array in feed.items()})
             return results
 

@@ -49,17 +49,20 @@ class TensorInfo(NamedTuple):
         name.
     dtype: NumPy's name of the tensor's type, such as `float32`. Strings are `object`.
     has_shape: whether the number of dimensions is known. If it is not, `shape` is empty.
+    is_sequence: whether this is a sequence of tensors. Only outputs are sequences.
     """
 
     name: str
     shape: tuple[int | str | None, ...]
     dtype: str
     has_shape: bool = True
+    is_sequence: bool = False
 
     @property
     def type(self) -> str:
         """onnxruntime's name of the type, such as `tensor(float)`."""
-        return f"tensor({_OF_ONNX.get(self.dtype, self.dtype)})"
+        name = f"tensor({_OF_ONNX.get(self.dtype, self.dtype)})"
+        return f"seq({name})" if self.is_sequence else name
 
     @property
     def dimensions(self) -> tuple[int | str, ...]:
@@ -79,6 +82,8 @@ class TensorInfo(NamedTuple):
         return NodeArg(self.name, list(self.shape), self.type, self.dtype)
 
     def __str__(self) -> str:
+        if self.is_sequence:
+            return f"`{self.name}` (a sequence of {self.dtype})"
         if not self.has_shape:
             return f"`{self.name}` ({self.dtype} of any shape)"
         sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
@@ -149,9 +154,13 @@ def _info(value: Any) -> TensorInfo:
         has_size = dim.HasField("dim_value") and dim.dim_value >= 0  # -1 stands for an open size.
         return dim.dim_value if has_size else dim.dim_param or None
 
-    tensor = value.type.tensor_type
+    within = value.type.sequence_type.elem_type
+    is_sequence = within.WhichOneof("value") == "tensor_type"
+    tensor = within.tensor_type if is_sequence else value.type.tensor_type
     kind = tensor.elem_type
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else "float32"
+    if is_sequence:  # onnxruntime gives no shape either.
+        return TensorInfo(value.name, (), dtype, has_shape=False, is_sequence=True)
     shape = tuple(map(size, tensor.shape.dim))
     return TensorInfo(value.name, shape, dtype, tensor.HasField("shape"))
 

@@ -79,6 +79,8 @@ FILES = (
     "session/pool.py",
     "session/profile_file.py",
     "session/ready_shapes.py",
+    "session/replaced_weights.py",
+    "session/sequences.py",
     "session/session.py",
     "session/sized_runs.py",
     "session/source.py",

@@ -95,8 +95,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "serving_policies", "top", "top_whole",
     ),
     "session": (
-        "inference_session", "known_kernels", "like_onnxruntime", "session", "session_background",
-        "session_by_size", "session_fork",
+        "inference_session", "known_kernels", "like_onnxruntime", "replaced_weights", "session",
+        "session_background", "session_by_size", "session_fork",
     ),
     "tests": (
         "audit", "code_blocks", "doctests", "environment_page", "house", "install_page", "links",

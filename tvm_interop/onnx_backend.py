@@ -22,6 +22,8 @@ import onnx.backend.base
 from .compiler.api import compile as compile_model
 from .errors import InputError
 from .execution.graph_module import GraphModule
+from .session.sequences import joined, places_of
+from .session.tensor_info import infos_of_onnx
 
 __all__ = ["PreparedModel", "TVMInteropBackend", "prepare", "run_model", "supports_device"]
 
@@ -37,6 +39,7 @@ class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
         weights = {tensor.name for tensor in model.graph.initializer}
         self._inputs = [value.name for value in model.graph.input if value.name not in weights]
         self._module = GraphModule(artifact)
+        self._outputs = infos_of_onnx(model)[1]
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[np.ndarray[Any, Any], ...]:
         """Run the model.
@@ -67,8 +70,11 @@ class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
             self._module.set_input(name, value)
         self._module.run()
         module = self._module
-        outputs = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
-        return tuple(module.as_strings(i, output) for i, output in enumerate(outputs))
+        places = places_of(self._outputs, list(module.get_output_info()[0]))
+        results = [
+            module.as_strings(i, module.get_output(i).numpy()) for own in places for i in own
+        ]
+        return tuple(joined(self._outputs, places, results))
 
 
 class TVMInteropBackend(onnx.backend.base.Backend):  # type: ignore[misc]

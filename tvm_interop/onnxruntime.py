@@ -73,8 +73,8 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_") and name != "__version__":
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
     theirs = _theirs()
-    if name == "SessionOptions":
-        return option_names.options_class(getattr(theirs, name, None))
+    if name in ("SessionOptions", "RunOptions", "LoraAdapter") and hasattr(theirs, name):
+        return option_names.class_of(name, theirs)
     if not hasattr(theirs, name):
         hint = "" if theirs is not option_names else ", because onnxruntime is not installed"
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`{hint}")

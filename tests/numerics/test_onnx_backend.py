@@ -163,6 +163,10 @@ def _check(case: TestCase) -> None:
 
 def _check_outputs(case: TestCase, outputs: Sequence[np.ndarray], wanted: Sequence[Any]) -> None:
     for got, want in zip(outputs, wanted, strict=True):
+        if isinstance(want, list):
+            assert isinstance(got, list)
+            _check_outputs(case, got, want)
+            continue
         assert got.shape == want.shape
         assert got.dtype == want.dtype
         if got.dtype == object:
@@ -199,13 +203,22 @@ def _data_sets(case: TestCase) -> Iterator[tuple[onnx.ModelProto, list[Any], lis
     folder = Path(case.model_dir)
     model = onnx.load(folder / "model.onnx")
     for data in sorted(folder.glob("test_data_set_*")):
-        yield model, _read(data, "input"), _read(data, "output")
+        yield (
+            model,
+            _read(data, "input", model.graph.input),
+            _read(data, "output", model.graph.output),
+        )
 
 
-def _read(folder: Path, kind: str) -> list[Any]:
-    paths = sorted(folder.glob(f"{kind}_*.pb"), key=lambda path: int(path.stem.split("_")[1]))
-    tensors = [onnx.TensorProto.FromString(path.read_bytes()) for path in paths]
-    return [numpy_helper.to_array(tensor) for tensor in tensors]
+def _read(folder: Path, kind: str, values: Sequence[onnx.ValueInfoProto]) -> list[Any]:
+    found: list[Any] = []
+    for path in sorted(folder.glob(f"{kind}_*.pb"), key=lambda path: int(path.stem.split("_")[1])):
+        data = path.read_bytes()
+        if values[len(found)].type.HasField("sequence_type"):
+            found.append(numpy_helper.to_list(onnx.SequenceProto.FromString(data)))
+        else:
+            found.append(numpy_helper.to_array(onnx.TensorProto.FromString(data)))
+    return found
 
 
 def _array(value: Any) -> Any:

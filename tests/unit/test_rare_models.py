@@ -190,6 +190,28 @@ def test_scales_of_the_columns_of_each_matrix_and_of_rows() -> None:
     np.testing.assert_array_equal(computed(model, feeds)[0], np.round(exact).clip(0, 255))
 
 
+def test_nodes_that_no_output_needs() -> None:
+    """They are left out, even if they could not be compiled. The branches need `half`."""
+    net = nets.Net()
+    net.input("x", X.shape)
+    net.op("Bernoulli", ["x"], "drawn")
+    net.op("NonZero", [net.op("Neg", ["drawn"], "negative")], "places")
+    net.op("Mul", ["x", net.constant(np.float32(0.5))], "half")
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(op, ["half"], [name])],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, X.shape)],
+        )
+        for name, op in (("then", "Abs"), ("else", "Neg"))
+    }
+    condition = net.op("Equal", [net.op("Shape", ["x"], "shape")] * 2, "same")
+    first = net.op("Gather", [condition, net.constant(np.array(0))], "first")
+    net.op("If", [first], "y", **branches)
+    assert_right(net.model("y", check=False))
+
+
 def test_nodes_that_are_not_in_order() -> None:
     """onnxruntime's converter to float16 gives such models."""
     net = nets.Net()

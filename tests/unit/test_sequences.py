@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
+import tvm_interop.onnxruntime as ort
 from tests.masked_nets import theirs
 from tests.nets import Net
 from tests.one_node import computed
@@ -105,3 +108,57 @@ def test_different_numbers_of_a_constant(axis: int | None, is_sorted: int) -> No
     named = {} if axis is None else {"axis": axis}
     net.op("Unique", [given], *names, sorted=is_sorted, **named)
     checked(net.model(*names, check=False))
+
+
+def sequences(rows: int | str, *outputs: str) -> onnx.ModelProto:
+    """A model whose outputs are tensors and sequences."""
+    net = Net()
+    net.input("x", (rows, COLUMNS))
+    net.op("SplitToSequence", ["x", net.constant(np.array(3))], "parts", axis=1)
+    net.op("SequenceConstruct", ["x", net.op("Neg", ["x"], "y"), "x"], "same")
+    net.op(
+        "SequenceErase", [net.op("Identity", ["same"], "copied"), net.constant(np.array(0))], "two"
+    )
+    net.op("SequenceEmpty", [], "none")
+    net.op("SequenceConstruct", [net.constant(np.zeros((2, 0), np.float32))] * 2, "no_numbers")
+    net.op("SequenceLength", ["no_numbers"], "number")
+    model = net.model(*outputs, check=False)
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    types = {"y": tensor, "number": helper.make_tensor_type_proto(TensorProto.INT64, [])}
+    for output in model.graph.output:
+        output.type.CopyFrom(types.get(output.name, helper.make_sequence_type_proto(tensor)))
+    return model
+
+
+@pytest.mark.parametrize("rows", [ROWS, "rows"])
+def test_sequences_as_outputs(rows: int | str) -> None:
+    model = sequences(rows, "parts", "y", "none", "two", "number")
+    session = ort.InferenceSession(
+        model.SerializeToString(), scheduler="sequential", latency_db=":memory:"
+    )
+    other = onnxruntime.InferenceSession(model.SerializeToString())
+    for names in (None, ["two"], ["number", "y", "parts", "none", "parts"]):
+        for got, wanted in zip(session.run(names, X), other.run(names, X), strict=True):
+            if not isinstance(wanted, list):
+                got, wanted = [got], [wanted]
+            for one, two in zip(got, wanted, strict=True):
+                np.testing.assert_array_equal(one, two, strict=True)
+    for info, wanted in zip(session.get_outputs(), other.get_outputs(), strict=True):
+        assert (info.name, info.type) == (wanted.name, wanted.type)
+    assert "a sequence of float32" in str(session.outputs[0])
+
+
+def test_tensors_of_a_sequence_are_outputs_of_the_compiled_model() -> None:
+    names = load_model(sequences(ROWS, "two", "y"))["main"].attrs["tvm_interop.output_names"]
+    assert list(map(str, names)) == ["two[0]", "two[1]", "y"]
+    with pytest.raises(UnsupportedModelError, match="sequences without tensors"):
+        load_model(sequences(ROWS, "none"))
+    model = sequences(ROWS, "two", "y")
+    model.graph.input[0].name = model.graph.node[0].input[0] = "two[0]"
+    for node in model.graph.node:
+        node.input[:] = ["two[0]" if name == "x" else name for name in node.input]
+    with pytest.raises(UnsupportedModelError, match=r"tensors are called `two\[0\]`.*rename"):
+        load_model(model)
+    model.graph.output[0].type.sequence_type.elem_type.map_type.key_type = TensorProto.INT64
+    with pytest.raises(UnsupportedModelError, match="is a sequence_type of map_type"):
+        load_model(model)

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 import onnx
 from onnx import TensorProto, helper
 
-from .expand import inner_nodes
 from .strings import NO_STRINGS, Strings, has_strings, number_strings
+from .usual_form import needed_nodes
 
 _LOG = logging.getLogger("tvm_interop")
 _DOMAIN = "ai.onnx.ml"
@@ -97,15 +97,8 @@ def _unzip(graph: onnx.GraphProto, names: set[str]) -> None:
 
 def _prune(graph: onnx.GraphProto) -> None:
     """Remove the nodes and constants that no result needs."""
-    needed, kept = {value.name for value in graph.output}, []
-    for node in reversed(graph.node):
-        if needed.intersection(node.output):
-            kept.append(node)
-            needed.update(name for each in (node, *inner_nodes(node)) for name in each.input)
-            inner = (a.g for each in (node, *inner_nodes(node)) for a in each.attribute)
-            needed.update(value.name for each in inner for value in each.output)
+    kept, needed = needed_nodes(graph)
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
-    kept.reverse()
     del graph.node[:], graph.initializer[:]
     graph.node.extend(kept)
     graph.initializer.extend(constants)

@@ -48,7 +48,11 @@ interpolations it differs from our kernels. Operators that are not listed here a
 are not listed because `lowering.quantised` looks for them later.
 """
 
-_WITH_GRAPHS = ("If", "Loop", "Scan")
+_NEVER_FOLDED = (
+    *("If", "Loop", "Scan", "Optional"),
+    *("SequenceConstruct", "SequenceErase", "SequenceInsert", "SplitToSequence"),
+)
+"""Operators with subgraphs, and operators whose results are not tensors."""
 
 
 def fold(
@@ -65,14 +69,14 @@ def fold(
     ----------
     inputs: relax expressions; None for an optional input that is left out.
     attrs: the node's attributes; `tvm_custom` says how many outputs the node has.
-    of_any_kind: whether to fold operators outside `_FOLDED` too, except operators with subgraphs.
+    of_any_kind: whether to fold operators outside `_FOLDED` too, except those of `_NEVER_FOLDED`.
         This is needed for empty tensors, because no kernel accepts them.
     """
     if op_type in ("Shape", "Size"):
         return _of_shape(op_type, inputs[0], attrs)
     given = [value for value in inputs if value is not None]
     is_listed = op_type in _FOLDED or op_type == "Unique"
-    may_fold = is_listed or (of_any_kind and op_type not in _WITH_GRAPHS)
+    may_fold = is_listed or (of_any_kind and op_type not in _NEVER_FOLDED)
     if not may_fold or not given or not all(map(_is_small_constant, given)):
         return None
     arrays: list[Any] = [None if value is None else value.value.numpy() for value in inputs]

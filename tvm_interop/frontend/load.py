@@ -37,7 +37,12 @@ from .size_conditions import attached, check_results, check_sizes, ranges_in_wor
 from .strings import with_strings
 from .torch_program import as_onnx, is_torch_module
 from .trial_operators import ON_TRIAL
-from .usual_form import with_dense_weights, with_nodes_in_order, with_usual_domain
+from .usual_form import (
+    with_dense_weights,
+    with_nodes_in_order,
+    with_usual_domain,
+    without_unused_nodes,
+)
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
 
@@ -177,7 +182,7 @@ class OnnxModel:
         converted = attached(model)
         origin = origin if converted is None else converted.origin
         model = with_usual_domain(with_nodes_in_order(model))
-        model = with_dense_weights(without_functions(model))
+        model = with_dense_weights(without_unused_nodes(without_functions(model)))
         model, self._bfloat16 = without_bfloat16(model, origin)
         model, self._strings = with_tables(with_wider_weights(model), origin)
         model = rewritten(with_domain(model), {**RULES, **FUSED, **ON_TRIAL})

@@ -47,6 +47,7 @@ from .moving_parts import moving_part
 from .odd_inputs import as_tvm_takes_them
 from .old_operators import in_later_form
 from .recurrent import RECURRENT
+from .sequences import not_taken_apart, tensors_of_outputs
 from .turned_weights import turn_no_more, turned_weights
 
 RANDOM = frozenset({"Bernoulli", "Multinomial"}) | {
@@ -72,10 +73,10 @@ def import_graph(
         other files of the same folder.
     bfloat16: the inputs and outputs that get the type bfloat16. In `model` they are float32.
     """
-    graph = model.graph
+    outputs = _WithCounts(model.graph)
     importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path, bfloat16)
     try:
-        mod = importer.from_onnx(_WithCounts(graph), _opset(model))
+        mod = importer.from_onnx(outputs, _opset(model))
     except UnsupportedModelError:
         importer.abandon()
         raise
@@ -83,7 +84,7 @@ def import_graph(
         importer.abandon()
         raise UnsupportedModelError(f"TVM cannot import {origin}: {first_line(err)}") from err
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
-    main = main.with_attr(OUTPUT_NAMES, [*(v.name for v in graph.output), *importer.count_names])
+    main = main.with_attr(OUTPUT_NAMES, [value.name for value in outputs.output])
     if bfloat16.inputs:
         main = main.with_attr(BFLOAT16_INPUTS, sorted(bfloat16.inputs))
     if bfloat16.outputs:
@@ -160,7 +161,10 @@ def node_name(node: onnx.NodeProto) -> str:
 
 
 class _WithCounts:
-    """An ONNX graph with additional outputs: the sizes of outputs whose size the model computes."""
+    """An ONNX graph whose outputs are tensors.
+
+    The tensors of sequences are outputs, and so are the sizes of outputs whose size is computed.
+    """
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._graph = graph
@@ -194,13 +198,12 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         """For each output whose size depends on computed values: its position, the axis of this
         size, and the position of its count among the outputs.
         """
-        self.count_names: list[str] = []
-        """The names of the counts, which are additional outputs."""
 
     def _add_counts(self, graph: _WithCounts) -> None:
         """Add the counts of outputs as additional outputs; refuse an output that is a slice with
         computed bounds.
         """
+        tensors_of_outputs(graph.output, self._nodes)
         names = [value.name for value in graph.output]
         values = self._parts.outputs(self.bb, [self._nodes[name] for name in names])
         counts, triples = self._parts.counted.outputs(values)
@@ -217,7 +220,6 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 name += "'"
             self._nodes[name] = count
             graph.output.append(onnx.ValueInfoProto(name=name))
-            self.count_names.append(name)
         self.counted = [list(triple) for triple in triples]
 
     def _widen_inputs(self) -> None:
@@ -399,7 +401,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 "export the model without the other outputs"
             )
         self._claim(result, name)
-        return result
+        return not_taken_apart(op_name, result)
 
     def _convert(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
         """Return the result of a node: a folded constant, or else the result of a converter.

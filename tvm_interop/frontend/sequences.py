@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import onnx
 from tvm import relax
 
 from ..errors import UnsupportedModelError
@@ -107,3 +108,47 @@ def import_optional_has_element(
     Return None for a node with an input, which TVM's converter handles.
     """
     return None if inputs else relax.const(False, "bool")
+
+
+def not_taken_apart(op_name: str, result: Any) -> Any:
+    """Return the result of a node in a form of which TVM's importer keeps a whole sequence.
+
+    TVM's importer takes a tuple for the outputs of a node, except for operators that it knows to
+    give a sequence. So it would take the first tensor of an `Identity` of a sequence.
+    """
+    is_sequence = op_name == "Identity" and isinstance(result, relax.Tuple)
+    return relax.Tuple([result, result]) if is_sequence else result
+
+
+def tensors_of_outputs(outputs: list[onnx.ValueInfoProto], values: dict[str, Any]) -> None:
+    """Replace each output that is a sequence by outputs for its tensors, such as `parts[0]`.
+
+    Parameters
+    ----------
+    outputs: the outputs of the model, which this function changes.
+    values: the expression of each tensor and sequence by name, which gets the new outputs.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The model has a tensor with the name of a new output, or computes no tensor at all.
+    """
+    found: list[onnx.ValueInfoProto] = []
+    for output in outputs:
+        if not output.type.HasField("sequence_type"):
+            found.append(output)
+            continue
+        for i, tensor in enumerate(values[output.name].fields):
+            name = f"{output.name}[{i}]"
+            if name in values:
+                raise UnsupportedModelError(
+                    f"output `{output.name}` is a sequence, whose tensors are called `{name}` and "
+                    "so on, and the model has another tensor of this name: rename the output"
+                )
+            values[name] = tensor
+            found.append(onnx.ValueInfoProto(name=name))
+    if not found:
+        raise UnsupportedModelError(
+            "all outputs of the model are sequences without tensors: there is nothing to compute"
+        )
+    outputs[:] = found

@@ -98,17 +98,17 @@ def with_inferred_types(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def check_outputs(graph: onnx.GraphProto) -> None:
-    """Refuse a graph with outputs that are not tensors."""
-    built = {n.output[0]: n.input for n in graph.node if n.op_type == "SequenceConstruct"}
+    """Refuse a graph with outputs that are neither tensors nor sequences of tensors."""
     for value in graph.output:
         kind = value.type.WhichOneof("value")
-        if kind not in (None, "tensor_type"):
-            names = ", ".join(f"`{name}`" for name in built.get(value.name, ()))
-            tensors = f"its tensors, {names}," if names else "its tensors"
-            raise UnsupportedModelError(
-                f"output `{value.name}` is a {kind}: only tensors can be outputs. Make {tensors} "
-                "outputs of the model instead"
-            )
+        within = value.type.sequence_type.elem_type.WhichOneof("value")
+        if kind in (None, "tensor_type") or (kind, within) == ("sequence_type", "tensor_type"):
+            continue
+        of_what = f" of {within}" if kind == "sequence_type" else ""
+        raise UnsupportedModelError(
+            f"output `{value.name}` is a {kind}{of_what}: only tensors and sequences of tensors "
+            "can be outputs. Make its tensors outputs of the model instead"
+        )
 
 
 def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRModule:

@@ -2,7 +2,8 @@
 
 ONNX's own domain has two names, the empty name and `ai.onnx`. ONNX's checker and its inference of
 types know only the empty name. Sparse weights and constants become dense tensors. Nodes are
-sorted, as onnxruntime sorts them.
+sorted, as onnxruntime sorts them. Nodes that no output needs are removed, as onnxruntime removes
+them.
 """
 
 from __future__ import annotations
@@ -77,6 +78,33 @@ def with_nodes_in_order(model: onnx.ModelProto) -> onnx.ModelProto:
     del changed.graph.node[:]
     changed.graph.node.extend(ordered)
     return changed
+
+
+def without_unused_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` without the nodes that no output needs; `model` itself if all are needed.
+
+    The nodes of `model` must be in order.
+    """
+    kept, _ = needed_nodes(model.graph)
+    if len(kept) == len(model.graph.node):
+        return model
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    del changed.graph.node[:]
+    changed.graph.node.extend(kept)
+    return changed
+
+
+def needed_nodes(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], set[str]]:
+    """Return the nodes that the outputs of `graph` need, and the names of all tensors they need."""
+    needed, kept = {value.name for value in graph.output}, []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            kept.append(node)
+            for each in (node, *inner_nodes(node)):
+                needed.update(each.input)
+                needed.update(value.name for a in each.attribute for value in a.g.output)
+    return kept[::-1], needed
 
 
 def with_dense_weights(model: onnx.ModelProto) -> onnx.ModelProto:

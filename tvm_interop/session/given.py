@@ -163,7 +163,8 @@ def _listed(inputs: Sequence[TensorInfo]) -> str:
 def with_type(value: Any, info: TensorInfo) -> Any:
     """Convert a list of numbers to an array of the input's dtype, and an `OrtValue` to an array.
 
-    Other values stay as they are.
+    An array of the other byte order, such as `>f4`, is converted to that of this machine. Other
+    values stay as they are.
 
     Raises
     ------
@@ -172,6 +173,8 @@ def with_type(value: Any, info: TensorInfo) -> Any:
     """
     if is_ortvalue(value):
         return array_of_ortvalue(info.name, value)
+    if isinstance(value, np.ndarray) and not value.dtype.isnative:
+        return value.astype(value.dtype.newbyteorder("="))
     if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or value is None:
         return value
     try:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from .given import provider_names
-from .initializers import with_initializers
+from .initializers import with_options
 from .ort_memory import array_of_ortvalue
 from .ort_value import as_ortvalue
 from .session import Session
@@ -40,8 +40,8 @@ class InferenceSession(Session):
     It differs from `Session` in these points, in which it does what onnxruntime does. Errors are
     also onnxruntime's, such as `InvalidArgument`, if onnxruntime is installed. A provider that is
     not available is left out with a warning. The results of a `ZipMap` are dictionaries. The
-    outputs of a binding are of the class `OrtValue`. Weights may be replaced by
-    `SessionOptions.add_initializer`.
+    outputs of a binding are of the class `OrtValue`. `SessionOptions` may replace weights and fix
+    open dimensions.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class InferenceSession(Session):
     ) -> None:
         """Load or compile a model; see `Session`, which has the same parameters."""
         with raised_as_theirs(path_or_bytes):
-            model = with_initializers(path_or_bytes, sess_options)
+            model = with_options(path_or_bytes, sess_options)
             usable = _usable(providers, options.get("target", "llvm"))
             super().__init__(model, sess_options, usable, provider_options, **options)
         unwritten = getattr(sess_options, "optimized_model_filepath", "")

@@ -43,8 +43,12 @@ class LikeOnnxruntime:
         return [info.as_node_arg() for info in self.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """Return an empty list: the weights of a compiled model cannot be given as inputs."""
-        return []
+        """Return the weights that a run may replace: those that are also inputs of the model.
+
+        An artifact has none.
+        """
+        source = self._source
+        return [] if source is None else [info.as_node_arg() for info in source.replaceable]
 
     def get_modelmeta(self) -> ModelMeta:
         """Return the metadata that the exporter wrote into the model.

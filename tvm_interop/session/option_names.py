@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, ModuleType
 from typing import Any, NoReturn
 
 from ..errors import InputError
-from .initializers import GIVEN
+from ..plain_data import is_whole
+from .initializers import FIXED, GIVEN
 from .ort_value import OrtValue as OrtValue
+from .replaced_weights import ADAPTERS
 from .tensor_info import ModelMeta as ModelMetadata
 from .tensor_info import NodeArg as NodeArg
 
@@ -22,9 +25,9 @@ __all__ = [
     "OrtValue",
     "RunOptions",
     "SessionOptions",
+    "class_of",
     "disable_telemetry_events",
     "enable_telemetry_events",
-    "options_class",
 ]
 
 __version__ = "1.20.0"
@@ -76,8 +79,8 @@ class _Entries:
         return self._entries[key]
 
 
-class _Weights:
-    """The part of session options that replaces weights of the model."""
+class _OfModel:
+    """The part of session options that replaces weights of the model, and fixes its dimensions."""
 
     def add_initializer(self, name: str, ortvalue: Any) -> None:
         """Use `ortvalue`, an `OrtValue` on the CPU, as the weight `name` of the model."""
@@ -101,24 +104,81 @@ class _Weights:
             "weight by `add_initializer`"
         )
 
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """Give the open dimension `name` of the inputs a size."""
+        self._fix("dim_param", name, size)
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        """Give the open dimensions of the inputs that have this denotation a size."""
+        self._fix("denotation", denotation, size)
+
+    def _fix(self, field: str, name: str, size: int) -> None:
+        if not is_whole(size) or size < 0:
+            raise InputError(f"the size of the dimension `{name}` is {size!r}: give a whole number")
+        setattr(self, FIXED, {**getattr(self, FIXED, {}), (field, name): int(size)})
+
+
+class _OfRun:
+    """The part of run options that gives weights to a run."""
+
+    def add_active_adapter(self, adapter: Any) -> None:
+        """Run with the weights of `adapter`, a `LoraAdapter` of `tvm_interop.onnxruntime`.
+
+        Raises
+        ------
+        InputError
+            `adapter` is of onnxruntime's own class, whose weights cannot be read.
+        """
+        if not isinstance(adapter, _Adapter):
+            raise InputError(
+                f"the adapter is a `{type(adapter).__name__}` of `{type(adapter).__module__}`: "
+                "make it by `tvm_interop.onnxruntime.LoraAdapter()`"
+            )
+        setattr(self, ADAPTERS, [*getattr(self, ADAPTERS, []), adapter])
+
+
+class _Adapter:
+    """The part of an adapter that lets a session read its weights."""
+
+    parameters: Mapping[str, Any] = MappingProxyType({})
+    """The weights by name, as values of `OrtValue`."""
+    _reader: Any
+    """onnxruntime's class that reads the files of adapters."""
+
+    def Load(self, path: str) -> None:
+        """Read an adapter from a file of onnxruntime's form."""
+        self._read = self._reader.read_adapter(path)  # Its values may use its memory.
+        self.parameters = self._read.get_parameters()
+
 
 @functools.cache
-def options_class(theirs: type | None) -> type:
-    """Return a class of session options that keeps weights where a session finds them.
+def class_of(name: str, theirs: ModuleType) -> type:
+    """Return a class of onnxruntime that keeps what a session needs where it finds it.
 
     Parameters
     ----------
-    theirs: onnxruntime's class `SessionOptions`; None if onnxruntime is not installed.
+    name: `SessionOptions`, `RunOptions` or `LoraAdapter`.
+    theirs: onnxruntime's module; this module if onnxruntime is not installed.
+
+    Raises
+    ------
+    AttributeError
+        The module has no such class.
     """
-    if theirs is None or issubclass(theirs, _Weights):
-        return SessionOptions
-    return type("SessionOptions", (_Weights, theirs), {"__doc__": theirs.__doc__})
+    base: type = getattr(theirs, name)
+    ours = {"SessionOptions": _OfModel, "RunOptions": _OfRun, "LoraAdapter": _Adapter}[name]
+    if issubclass(base, ours):
+        return base
+    fields = {"__doc__": base.__doc__}
+    if ours is _Adapter:
+        fields["_reader"] = theirs.AdapterFormat
+    return type(name, (ours, base), fields)
 
 
-class SessionOptions(_Weights, _Entries):
+class SessionOptions(_OfModel, _Entries):
     """The options of a session.
 
-    Only `intra_op_num_threads`, `enable_profiling` and weights have an effect.
+    Only `intra_op_num_threads`, `enable_profiling`, weights and sizes of dimensions have an effect.
     """
 
     def __init__(self) -> None:
@@ -153,12 +213,6 @@ class SessionOptions(_Weights, _Entries):
         """
         return self._get(key)
 
-    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """Do nothing: a session compiles each shape that `run` gets."""
-
-    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """Do nothing: a session compiles each shape that `run` gets."""
-
     def register_custom_ops_library(self, path: str) -> NoReturn:
         """Refuse the library.
 
@@ -170,8 +224,8 @@ class SessionOptions(_Weights, _Entries):
         raise InputError(f"`{path}` holds custom operators, which cannot run here: leave them out")
 
 
-class RunOptions(_Entries):
-    """The options of a run, which have no effect."""
+class RunOptions(_OfRun, _Entries):
+    """The options of a run, of which only adapters have an effect."""
 
     def __init__(self) -> None:
         super().__init__()

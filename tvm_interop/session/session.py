@@ -40,6 +40,8 @@ from .open_binding import OpenBinding
 from .pool import Pool
 from .profile_file import ProfileFile
 from .ready_shapes import ReadyShapes
+from .replaced_weights import ReplacedWeights, refuse_adapters, with_adapters
+from .sequences import WithSequences, with_sequences
 from .sized_runs import SizedRuns
 from .source import Source, artifact_or_source, with_tensors
 
@@ -67,7 +69,9 @@ It gets the results or None, the user's data, and the error message, which is ""
 """
 
 
-class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
+class Session(
+    LikeOnnxruntime, SizedRuns, ReplacedWeights, WithSequences, AbstractContextManager["Session"]
+):
     """A model ready to run, with the method names of onnxruntime's `InferenceSession`.
 
     Several threads may call `run` at once. Each call takes one of the session's instances, and
@@ -138,6 +142,11 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         check_counts(instances, threads)
         model, options = model_and_options(model, options)
         check_providers(providers, options.get("target", "llvm"))
+        counts = {"instances": instances, "compile_in_background": compile_in_background}
+        self._with_weights = {}
+        self._again = partial(
+            Session, sess_options=sess_options, threads=threads, **counts, **options
+        )
         streams, threads = threads, threads or threads_of(sess_options)
         self._session_options = sess_options
         self._profile = ProfileFile.wanted_by(sess_options)
@@ -196,7 +205,7 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
     def _take(self, artifact: Artifact) -> None:
         """Use `artifact` for all runs, for inputs of any shapes."""
         self._pool = Pool(artifact, self._instances)
-        self.inputs, self.outputs = self._pool.infos()
+        self.inputs, self.outputs = with_sequences(self._pool.infos(), self._source)
         self.path = artifact.path
 
     def __repr__(self) -> str:
@@ -229,6 +238,7 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         self._workers.shutdown(wait=threading.current_thread() not in self._workers._threads)
         self._pool = None
         self._by_shape.close()
+        self._close_with_weights()
 
     # Running.
 
@@ -246,7 +256,8 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
             return all.
         input_feed: the inputs by name. A value is an array, a tensor of a library that supports
             DLPack, or a list of numbers. An input of strings is an array or a list of `str`.
-        run_options: ignored. It exists because onnxruntime has this parameter.
+        run_options: ignored, except adapters of `tvm_interop.onnxruntime.RunOptions`, which give
+            weights as inputs.
 
         Returns
         -------
@@ -261,19 +272,21 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
             An operator failed, or the session was closed.
         """
         self._check_is_open()
-        return self._answer(output_names, input_feed)
+        return self._answer(output_names, with_adapters(input_feed, run_options))
 
     def _answer(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]
     ) -> list[np.ndarray]:
+        if other := self._with_weights_of(input_feed):
+            return other._answer(output_names, input_feed)
         wanted = positions_of(output_names, self.outputs)
         feed = checked_feed(input_feed, self.inputs)
         try:
-            return self._pool_for(feed).run(feed, wanted, self._profile)
+            return self._run_on(self._pool_for(feed), feed, wanted)
         except CannotFillUpError as error:
             if self._source is None:
                 raise
-            results = self._pool_for(feed, error).run(feed, wanted, self._profile)
+            results = self._run_on(self._pool_for(feed, error), feed, wanted)
             self._count_at_own_size({name: shape_of(array) for name, array in feed.items()})
             return results
 
@@ -304,7 +317,8 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         self._check_is_open()
         if callback is not None and not callable(callback):
             raise InputError(f"`callback` is {callback!r}; give a function, or None")
-        future = self._workers.submit(self._answer, output_names, input_feed)
+        feed = with_adapters(input_feed, run_options)
+        future = self._workers.submit(self._answer, output_names, feed)
         if callback is not None:
             call = callback
 
@@ -321,6 +335,8 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
     def profile(self, input_feed: Mapping[str, Any]) -> list[OpProfile]:
         """Run once and return the times at which each operator ran; see `GraphModule.profile`."""
         self._check_is_open()
+        if other := self._with_weights_of(input_feed):
+            return other.profile(input_feed)
         feed = checked_feed(input_feed, self.inputs)
         return self._pool_for(feed).profile(feed)
 
@@ -335,8 +351,9 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         return Binding(self._current)
 
     def run_with_iobinding(self, binding: Binding | OpenBinding, run_options: Any = None) -> None:
-        """Run the model on the inputs and outputs of `binding`; `run_options` is ignored."""
+        """Run the model on the inputs and outputs of `binding`; see `run` for `run_options`."""
         self._check_is_open()
+        refuse_adapters(run_options)
         binding.run()
 
     def _check_is_open(self) -> None:

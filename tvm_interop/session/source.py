@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import os
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from .tensor_info import (
     infos_of_onnx,
     maps_of_onnx,
     meta_of_onnx,
+    replaceable_of_onnx,
 )
 
 _CHUNK = 1 << 22
@@ -47,6 +48,7 @@ class Source(NamedTuple):
     meta: the metadata that the exporter wrote into the model.
     maps: for each output that ONNX defines as a list of dictionaries, its type in onnxruntime's
         words, and the keys.
+    replaceable: the weights that are also inputs, so that a run may replace them.
     """
 
     model: Any
@@ -56,6 +58,7 @@ class Source(NamedTuple):
     outputs: list[TensorInfo]
     meta: ModelMeta
     maps: Mapping[str, MapInfo] = MappingProxyType({})
+    replaceable: Sequence[TensorInfo] = ()
 
 
 def artifact_or_source(given: Any) -> Artifact | Source:
@@ -149,8 +152,7 @@ def _source_of_onnx(given: Any, is_path: bool) -> Source:
 
 def source_of_message(model: Any, name: str) -> Source:
     """Return an `onnx.ModelProto` as a model to compile."""
-    infos, digest = infos_of_onnx(model), _digest_of_message(model)
-    return Source(model, name, digest, *infos, meta_of_onnx(model), maps_of_onnx(model))
+    return Source(model, name, _digest_of_message(model), *_told_by(model))
 
 
 def _source_of_path(path: Path) -> Source:
@@ -161,8 +163,14 @@ def _source_of_path(path: Path) -> Source:
         digest = _digest_of_files([path, *(path.parent / location for location in located)])
     else:
         digest = _digest_of_message(model)
-    infos = infos_of_onnx(model)
-    return Source(_absolute(path), name, digest, *infos, meta_of_onnx(model), maps_of_onnx(model))
+    return Source(_absolute(path), name, digest, *_told_by(model))
+
+
+def _told_by(model: Any) -> tuple[Any, ...]:
+    """Return the fields of `Source` that an `onnx.ModelProto` describes, in their order."""
+    inputs, outputs = infos_of_onnx(model)
+    told = meta_of_onnx(model), maps_of_onnx(model), replaceable_of_onnx(model)
+    return inputs, outputs, *told
 
 
 def model_of_path(path: Path) -> tuple[Any, bool]:

@@ -15,6 +15,11 @@ _OF_ONNX = {"float32": "float", "float64": "double", "object": "string"}
 """Maps NumPy's name of a type to onnxruntime's name, for the types whose two names differ."""
 _NO_VERSION = 2**63 - 1
 """The version that onnxruntime gives for a model that has none."""
+_FIRST_REPLACEABLE = 4
+"""The first version of ONNX's format in which the weights of a model need not be inputs.
+
+Before, all weights were inputs too, and a run could not replace them.
+"""
 
 
 class NodeArg(NamedTuple):
@@ -44,17 +49,20 @@ class TensorInfo(NamedTuple):
         name.
     dtype: NumPy's name of the tensor's type, such as `float32`. Strings are `object`.
     has_shape: whether the number of dimensions is known. If it is not, `shape` is empty.
+    is_sequence: whether this is a sequence of tensors. Only outputs are sequences.
     """
 
     name: str
     shape: tuple[int | str | None, ...]
     dtype: str
     has_shape: bool = True
+    is_sequence: bool = False
 
     @property
     def type(self) -> str:
         """onnxruntime's name of the type, such as `tensor(float)`."""
-        return f"tensor({_OF_ONNX.get(self.dtype, self.dtype)})"
+        name = f"tensor({_OF_ONNX.get(self.dtype, self.dtype)})"
+        return f"seq({name})" if self.is_sequence else name
 
     @property
     def dimensions(self) -> tuple[int | str, ...]:
@@ -74,6 +82,8 @@ class TensorInfo(NamedTuple):
         return NodeArg(self.name, list(self.shape), self.type, self.dtype)
 
     def __str__(self) -> str:
+        if self.is_sequence:
+            return f"`{self.name}` (a sequence of {self.dtype})"
         if not self.has_shape:
             return f"`{self.name}` ({self.dtype} of any shape)"
         sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
@@ -121,22 +131,38 @@ def infos_of_ports(
 
 def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:
     """Return the inputs, without weights, and the outputs of an `onnx.ModelProto`."""
+    weights = {weight.name for weight in model.graph.initializer}
+    inputs = [_info(value) for value in model.graph.input if value.name not in weights]
+    return inputs, [_info(value) for value in model.graph.output]
+
+
+def replaceable_of_onnx(model: Any) -> list[TensorInfo]:
+    """Return the weights of an `onnx.ModelProto` that a run may replace.
+
+    These weights are also inputs. ONNX lets such inputs be replaced since version 4 of its format.
+    """
+    if model.ir_version < _FIRST_REPLACEABLE:
+        return []
+    weights = {weight.name for weight in model.graph.initializer}
+    return [_info(value) for value in model.graph.input if value.name in weights]
+
+
+def _info(value: Any) -> TensorInfo:
     import onnx
 
     def size(dim: Any) -> int | str | None:
         has_size = dim.HasField("dim_value") and dim.dim_value >= 0  # -1 stands for an open size.
         return dim.dim_value if has_size else dim.dim_param or None
 
-    def info(value: Any) -> TensorInfo:
-        tensor = value.type.tensor_type
-        kind = tensor.elem_type
-        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else "float32"
-        shape = tuple(map(size, tensor.shape.dim))
-        return TensorInfo(value.name, shape, dtype, tensor.HasField("shape"))
-
-    weights = {weight.name for weight in model.graph.initializer}
-    inputs = [info(value) for value in model.graph.input if value.name not in weights]
-    return inputs, [info(value) for value in model.graph.output]
+    within = value.type.sequence_type.elem_type
+    is_sequence = within.WhichOneof("value") == "tensor_type"
+    tensor = within.tensor_type if is_sequence else value.type.tensor_type
+    kind = tensor.elem_type
+    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else "float32"
+    if is_sequence:  # onnxruntime gives no shape either.
+        return TensorInfo(value.name, (), dtype, has_shape=False, is_sequence=True)
+    shape = tuple(map(size, tensor.shape.dim))
+    return TensorInfo(value.name, shape, dtype, tensor.HasField("shape"))
 
 
 def meta_of_onnx(model: Any) -> ModelMeta:

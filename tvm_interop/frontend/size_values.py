@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 import onnx
@@ -27,7 +27,7 @@ import onnx.inliner
 from onnx.reference import ReferenceEvaluator
 
 from ..models.external_weights import is_outside
-from .even_growth import Growth, Law, Sizes, are_same, begin_alike, corners_of, laws_of, ones_of
+from .even_growth import Growth, Law, Sizes, corners_of, laws_of, ones_of
 from .expand import inner_graphs
 from .onnx_importer import RANDOM, node_name
 from .size_steps import UNSURE, computed
@@ -59,7 +59,7 @@ _NO_STEPS = frozenset((*RANDOM, *OF_SEQUENCES)) | UNSURE
 """Operators that are not computed here."""
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
-_MOST_WORK = 1 << 28
+_MOST_WORK = 1 << 29
 """Tensors with more than `_SMALL` elements are computed only for some of the sizes, so that about
 this many elements are computed in total.
 """
@@ -381,16 +381,16 @@ class _Numbers:
         elements. For any other value, they are the numbers that `_distance` returns.
         """
         steps = [(node, run) for node, run in self._steps if self._needed.intersection(node.output)]
-        made = {name for node, _ in steps for name in node.output}
-        work = sum(self._most[name].size for name in made if self._most[name].size > _SMALL)
+        left_out = self._left_out(steps)
+        work = sum(self._most[name].size for name in left_out)
         every = math.ceil(work * len(self._sizes) / _MOST_WORK) if work else 1
         corners = corners_of(self._sizes)
-        laws = [self._values(steps, sizes, with_large=True) for sizes in corners]
-        self._check_fixed(dict(zip(corners, laws, strict=True)))
+        laws = [self._values(steps, sizes, frozenset()) for sizes in corners]
+        self._unfollowed.check(dict(zip(corners, laws, strict=True)))
         raw: dict[str, dict[Sizes, np.ndarray]] = {name: {} for name in self._uses}
         grown: dict[str, dict[Sizes, np.ndarray]] = {}
         for i, sizes in enumerate(self._sizes):
-            values = self._values(steps, sizes, with_large=i % every == 0)
+            values = self._values(steps, sizes, left_out if i % every else frozenset())
             for name in self._uses.keys() & values.keys():
                 array = values[name]
                 if array.shape == self._most[name].shape and array.size <= _SMALL:
@@ -406,36 +406,37 @@ class _Numbers:
             each.update((n, self._distance(name, array, n)) for n, array in others)
         return raw | grown
 
-    def _check_fixed(self, corners: Mapping[Sizes, _Values]) -> None:
-        """Raise UnevenSizesError if a number changes with the sizes, and a node computes further
-        numbers from it that are not followed.
+    def _left_out(self, steps: Sequence[tuple[onnx.NodeProto, ReferenceEvaluator]]) -> Set[str]:
+        """The large values that are computed only for some of the sizes; none if all can be.
 
-        Parameters
-        ----------
-        corners: the values for the largest sizes, and for sizes that are smaller by 1.
+        A large value from which a smaller one is computed is not among them. The values from which
+        the large values are computed must grow evenly themselves.
         """
-        wanted = (self._unfollowed.alike, begin_alike), (self._unfollowed.equal, are_same)
-        for name, node, test in ((*each, test) for names, test in wanted for each in names.items()):
-            by_ones: dict[tuple[bool, ...], list[np.ndarray]] = {}
-            for sizes, values in corners.items():
-                if name in values:
-                    by_ones.setdefault(ones_of(sizes), []).append(values[name])
-            if not all(map(test, by_ones.values())):
-                raise UnevenSizesError(
-                    f"node `{node}` computes further numbers from `{name}`, which is computed from "
-                    "the size of an input, and these numbers are not followed for all sizes"
-                )
+        large = {name for node, _ in steps for name in node.output if name}
+        large = {name for name in large if self._most[name].size > _SMALL}
+        work = sum(self._most[name].size for name in large)
+        if work * len(self._sizes) <= _MOST_WORK:
+            return frozenset()
+        needed: set[str] = set()
+        for node, _ in reversed(steps):
+            if not large.intersection(node.output) or needed.intersection(node.output):
+                needed.update(node.input)
+        for node, _ in steps:
+            if large.intersection(node.output) - needed:
+                own = self._from_sizes.intersection(node.input) - (large - needed)
+                self._uses.update(dict.fromkeys(own - self._uses.keys(), node_name(node)))
+        return large - needed
 
     def _values(
         self,
         steps: Sequence[tuple[onnx.NodeProto, ReferenceEvaluator]],
         sizes: Sizes,
-        *,
-        with_large: bool,
+        left_out: Set[str],
     ) -> _Values:
         """Return the values that nodes use, if they can be computed for the sizes `sizes`.
 
-        All other values, which may be large, are not kept.
+        All other values, which may be large, are not kept. The values in `left_out` are not
+        computed.
         """
         own: _Values = {}
         for name, node in self._sources.items():
@@ -445,8 +446,7 @@ class _Numbers:
                 own[name] = of_shape(node, tuple(round(size) for size in shape))
         for node, evaluator in steps:
             names = [name for name in node.input if name]
-            is_large = any(self._most[name].size > _SMALL for name in node.output if name)
-            if is_large and not with_large:
+            if not left_out.isdisjoint(node.output):
                 continue
             if any(name in self._from_sizes and name not in own for name in names):
                 continue

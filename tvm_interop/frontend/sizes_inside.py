@@ -10,14 +10,16 @@ example whether the batch is 7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import NamedTuple
 
 import numpy as np
 import onnx
 
+from .even_growth import Sizes, are_same, begin_alike, ones_of
 from .expand import inner_graphs, inner_nodes
 from .sizes_alike import inputs_to_be_alike
+from .sizes_hidden import UnevenSizesError
 
 
 class Origin(NamedTuple):
@@ -70,6 +72,25 @@ class Unfollowed:
     def origin_of(self, name: str) -> Origin | None:
         """The origin of a result of a node that was given to `take`; None for other values."""
         return self._top.own.get(name)
+
+    def check(self, corners: Mapping[Sizes, Mapping[str, np.ndarray]]) -> None:
+        """Raise UnevenSizesError for a value that does not have the same elements for all sizes.
+
+        Parameters
+        ----------
+        corners: the values for the largest sizes, and for sizes that are smaller by 1.
+        """
+        wanted = (self.alike, begin_alike), (self.equal, are_same)
+        for name, node, test in ((*each, test) for names, test in wanted for each in names.items()):
+            by_ones: dict[tuple[bool, ...], list[np.ndarray]] = {}
+            for sizes, values in corners.items():
+                if name in values:
+                    by_ones.setdefault(ones_of(sizes), []).append(values[name])
+            if not all(map(test, by_ones.values())):
+                raise UnevenSizesError(
+                    f"node `{node}` computes further numbers from `{name}`, which is computed from "
+                    "the size of an input, and these numbers are not followed for all sizes"
+                )
 
     def _take(self, node: onnx.NodeProto, name: str, scope: _Scope) -> None:
         origins = [scope.of(each) for each in _read_by(node)]

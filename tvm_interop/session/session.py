@@ -22,7 +22,7 @@ from ..execution.graph_module import GraphModule
 from .after_fork import renew_in_children
 from .binding import Binding
 from .by_size import BySize, without_ranges
-from .empty_inputs import without_empty
+from .empty_inputs import is_empty_within, ranges_from_1, without_empty
 from .given import (
     check_artifact_options,
     check_counts,
@@ -148,7 +148,7 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         self._by_shape = ReadyShapes(_MOST_SHAPES, _MOST_BYTES)
         self._pool: Pool | None = None
         self._source: Source | None = None
-        self._options = options
+        self._options, self._ranges = ranges_from_1(options)
         self._background: Background | None = None
         self._by_size: BySize | None = None
         self.path: Path | None = None
@@ -162,7 +162,7 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         if threads is not None:
             # onnxruntime may start more threads than there are cores. Here that would be slower.
             streams = streams or min(threads, num_threads())
-            self._options = {"streams": streams, "threads": 1, **options}
+            self._options = {"streams": streams, "threads": 1, **self._options}
         if compile_in_background:
             from .background import Background, check_background
 
@@ -182,7 +182,8 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
         try:
             artifact, is_quick = self._compiled(order)
         except CannotFillUpError as error:
-            self._by_size = BySize(given, self._options, error, _MOST_SHAPES)
+            shapes = {**self._options["shapes"], **self._ranges}
+            self._by_size = BySize(given, shapes, error, _MOST_SHAPES)
             return
         self._take(artifact)
         if is_quick:
@@ -268,14 +269,26 @@ class Session(LikeOnnxruntime, SizedRuns, AbstractContextManager["Session"]):
     ) -> list[np.ndarray]:
         wanted = positions_of(output_names, self.outputs)
         feed = checked_feed(input_feed, self.inputs)
-        try:
-            return self._pool_for(feed).run(feed, wanted, self._profile)
-        except CannotFillUpError as error:
-            if self._source is None:
-                raise
-            results = self._pool_for(feed, error).run(feed, wanted, self._profile)
-            self._count_at_own_size({name: shape_of(array) for name, array in feed.items()})
-            return results
+        error = self._why_alone(feed)
+        if error is None:
+            try:
+                return self._pool_for(feed).run(feed, wanted, self._profile)
+            except CannotFillUpError as refused:
+                if self._source is None:
+                    raise
+                error = refused
+        results = self._pool_for(feed, error).run(feed, wanted, self._profile)
+        self._count_at_own_size({name: shape_of(array) for name, array in feed.items()})
+        return results
+
+    def _why_alone(self, feed: Mapping[str, Any]) -> CannotFillUpError | None:
+        """Why inputs cannot be padded that have no elements; None for all other inputs."""
+        if self._source is None or self._pool is None or not self._ranges:
+            return None
+        shapes = {name: shape_of(array) for name, array in feed.items()}
+        if not is_empty_within(self._source.inputs, shapes, self._ranges):
+            return None
+        return CannotFillUpError("inputs without elements are not padded", "")
 
     def run_async(
         self,

@@ -24,6 +24,7 @@ ELEMENTWISE = frozenset(
         "Xor",
     )
 )  # fmt: skip
+_GATHERS = ("Gather", "GatherElements", "GatherND")
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 
@@ -45,9 +46,9 @@ def inputs_to_be_alike(
         return None
     if node.op_type in ELEMENTWISE:
         wanted = list(node.input)
-    elif node.op_type == "Gather" and first[0] in constants:
+    elif node.op_type in _GATHERS and first[0] in constants:
         wanted = others
-    elif node.op_type in ("Transpose", "Unsqueeze") and not others:
+    elif node.op_type in ("Squeeze", "Transpose", "Unsqueeze") and not others:
         wanted = list(first)
     elif node.op_type == "MatMul" and not others:
         # The constant factor says how many elements are multiplied and added.

@@ -57,8 +57,10 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kept" / "artifacts"
 
 
-def _assert_right(session: Session, feed: dict[str, np.ndarray]) -> None:
-    theirs = onnxruntime.InferenceSession(_segmenter().SerializeToString())
+def _assert_right(
+    session: Session, feed: dict[str, np.ndarray], model: onnx.ModelProto | None = None
+) -> None:
+    theirs = onnxruntime.InferenceSession((model or _segmenter()).SerializeToString())
     for ours, wanted in zip(session.run(None, feed), theirs.run(None, feed), strict=True):
         np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
 
@@ -304,3 +306,36 @@ print([name for name in ("tvm", "tvm_interop.plan.check") if name in sys.modules
     told = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2)]
     assert told[0].stdout.strip() != "[]", "the first process has compiled"
     assert told[1].stdout.strip() == "[]"
+
+
+def test_a_range_may_begin_at_0() -> None:
+    """A batch without rows is compiled alone, and other batches are padded."""
+    net = Net()
+    x, y = (net.input(name, ["batch", 4]) for name in ("x", "y"))
+    net.op("MatMul", [net.op("Add", [x, y], "sum"), net.weight(4, 3)], "z")
+    model = net.model("z")
+    with Session(model, shapes={"batch": (0, 3)}, most_sizes=2, **QUICK) as session:
+        for rows in (2, 0, 2):
+            _assert_right(session, {name: np.ones((rows, 4), np.float32) for name in (x, y)}, model)
+        assert session.why_not_filled_up is None
+        assert session.runs_by_size[(3,)] == 2
+        assert session.runs_by_size[(0,)] == 1
+        feed = {x: np.ones((0, 4), np.float32), y: np.ones((2, 4), np.float32)}
+        with pytest.raises(InputError, match="input `x` has batch 0, and input `y` has batch 2"):
+            session.run(None, feed)
+
+
+def test_the_cache_of_a_decoder_may_begin_empty() -> None:
+    """A cache and one more position cannot be padded, so each size is compiled."""
+    net = Net()
+    cache, new = net.input("cache", [1, "past", 4]), net.input("new", [1, 1, 4])
+    net.input("bias", [1, "past + 1", 1])
+    net.op("Add", [net.op("Concat", [cache, new], "present", axis=1), "bias"], "y")
+    model = net.model("y", "present")
+    with Session(model, shapes={"past": (0, 9)}, **QUICK) as session:
+        for past in (0, 1):
+            shapes = {"cache": (1, past, 4), "new": (1, 1, 4), "bias": (1, past + 1, 1)}
+            feed = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+            _assert_right(session, feed, model)
+        assert "past + 1" in str(session.why_not_filled_up)
+        assert session.runs_by_size == {(0,): 1, (1,): 1}

@@ -216,6 +216,30 @@ def test_large_tensors_are_left_out_of_some_sizes(monkeypatch: pytest.MonkeyPatc
         proven(_masked(23), {"batch": 1, "seq": (1, 40)})
 
 
+def test_numbers_beside_large_tensors_are_followed_for_all_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A large tensor is not computed for a batch of 7, but the numbers around it are."""
+    monkeypatch.setattr(size_values, "_SMALL", 8)
+    monkeypatch.setattr(size_values, "_MOST_WORK", 64)
+    for is_before in (True, False):
+        net = Net()
+        net.input("x", ["n", 4])
+        shape = net.op("Shape", ["x"], "shape")
+        zero = net.constant(np.array(0, np.int64))
+        number = net.op("Gather", [shape, zero], "size")
+        wanted = 7
+        if not is_before:
+            one = onnx.numpy_helper.from_array(np.array([1]))
+            ones = net.op("ConstantOfShape", [shape], "ones", value=one)
+            number, wanted = net.op("ReduceSum", [ones], "number", keepdims=0), 28
+        is_it = net.op("Equal", [number, net.constant(np.array(wanted))], "is")
+        net.op("Expand", [net.op("Cast", [is_it], "more", to=1), shape], "large")
+        net.op("Add", ["x", "large" if is_before else "more"], "y")
+        with pytest.raises(InputError, match=r"do not grow evenly with it: compare n 7 with n"):
+            proven(net.model("y"), {"n": (1, 12)})
+
+
 def test_numbers_of_a_tensor_that_grows_may_grow_too() -> None:
     """Reads a flattened batch of masks by computed indices, as PyTorch exports transformers."""
     net = Masked(batch="batch")

@@ -6,6 +6,7 @@ The compiled sizes show nothing about this question, because 7 is not among them
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,9 @@ class _Net(Net):
 
     def whole(self, *values: int) -> str:
         return self.constant(np.array(values[0] if len(values) == 1 else values, np.int64))
+
+    def whole_list(self, *values: int) -> str:
+        return self.constant(np.array(values, np.int64))
 
     def size(self, axis: int) -> str:
         return self.do("Gather", self.do("Shape", "x"), self.whole(axis))
@@ -129,9 +133,59 @@ def _products_of_nothing(net: _Net) -> onnx.ModelProto:
     return net.asks(net.do("ReduceSum", ones, keepdims=0))
 
 
+def _with_many_zeros(net: _Net) -> onnx.ModelProto:
+    """Constants that are too large to be followed, and computed from constants alone."""
+    zeros = net.do("ConstantOfShape", net.whole(300, 300))
+    sums = net.do("Add", net.do("Cast", zeros, to=TensorProto.INT64), net.size(0))
+    return net.asks(net.do("ReduceMax", sums, keepdims=0))
+
+
+def _product_by_another_operator(net: _Net) -> onnx.ModelProto:
+    """ONNX's reference lacks `FusedMatMul`. The ones are the same for all sizes, but not a sum."""
+    one = onnx.numpy_helper.from_array(np.array([1], np.float32))
+    ones = net.do("ConstantOfShape", net.do("Shape", "x"), value=one)
+    net._nodes.append(
+        helper.make_node("FusedMatMul", [ones, ones], ["product"], name="product",
+                         domain="com.microsoft", transA=1)
+    )  # fmt: skip
+    model = net.asks(net.do("ReduceMax", "product", keepdims=0))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
+def _sum_within_a_loop(net: _Net) -> onnx.ModelProto:
+    """The first positions are the same for all sizes, but their sum is not."""
+    positions = net.do("Range", net.whole(0), net.size(0), net.whole(1))
+    total = helper.make_node("ReduceSum", [positions], ["bt"], keepdims=0)
+    body = _counting("b", total)
+    body.input.append(_value("bd"))
+    body.output.append(_value("be"))
+    body.node.append(helper.make_node("Identity", ["bd"], ["be"]))
+    net.op("Loop", [net.whole(1), "", net.whole(0), "x"], "k", "d", body=body)
+    return net.asks("k", 21, data="d")
+
+
+def _by_a_constant_condition(net: _Net) -> onnx.ModelProto:
+    """The condition is a constant that is not followed: the length of a sequence."""
+    parts = net.do("SplitToSequence", net.whole(1, 2), axis=0)
+    is_two = net.do("Equal", net.do("SequenceLength", parts), net.whole(2))
+    size, one = net.size(0), net.whole(1)
+    then = helper.make_graph(
+        [helper.make_node("Identity", [size], ["p"])], "then", [], [_value("p", 7, _SCALAR)]
+    )
+    other = helper.make_graph(
+        [helper.make_node("Identity", [one], ["q"])], "else", [], [_value("q", 7, _SCALAR)]
+    )
+    return net.asks(net.do("If", is_two, then_branch=then, else_branch=other))
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [
+        (_with_many_zeros, "node `t5/Add` computes further numbers from `t4`"),
+        (_product_by_another_operator, "node `product` computes further numbers from `t2`"),
+        (_sum_within_a_loop, "node `k/Loop` computes further numbers from `t3`"),
+        (_by_a_constant_condition, "node `t6/If` computes further numbers from `t5`"),
         (_parts, "node `t2/SequenceLength` counts the tensors of `t1`"),
         (_parts_after_others, "node `t3/SequenceLength` counts the tensors of `t2`"),
         (_parts_within_a_loop, "node `inner` counts the tensors of `t1`"),
@@ -148,6 +202,57 @@ def test_a_number_from_a_size_without_a_shape_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=told):
         proven(make(_Net()), ROWS)
+
+
+def _not_in_order(net: _Net, tmp_path: Path) -> onnx.ModelProto:
+    """onnxruntime sorts the nodes of a model."""
+    model = net.asks(net.size(0))
+    nodes = list(reversed(model.graph.node))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+def _of_sparse_weights(net: _Net, tmp_path: Path) -> onnx.ModelProto:
+    values = onnx.numpy_helper.from_array(np.array([1], np.int64), "sparse")
+    indices = onnx.numpy_helper.from_array(np.array([1], np.int64))
+    model = net.asks(net.do("ReduceMax", net.do("Mul", net.size(0), "sparse"), keepdims=0))
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2]))
+    return model
+
+
+def _of_weights_in_the_file(net: _Net, tmp_path: Path) -> Path:
+    """Large weights are read from the model's file when they are needed."""
+    zeros = net.constant(np.zeros((512, 512), np.float32))
+    size = net.do("Cast", net.size(0), to=TensorProto.FLOAT)
+    onnx.save(net.asks(net.do("ReduceMax", net.do("Add", zeros, size))), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+@pytest.mark.parametrize("make", [_not_in_order, _of_sparse_weights, _of_weights_in_the_file])
+def test_numbers_are_followed_as_the_model_is_compiled(
+    make: Callable[[_Net, Path], Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"uses the numbers of .* do not grow evenly"):
+        proven(make(_Net(), tmp_path), ROWS)
+
+
+def test_rows_of_a_table_that_is_not_followed_are_fine() -> None:
+    """The table of positions is too large to be followed, since a node computes it."""
+    net = _Net("batch", "seq")
+    table = net.constant((np.arange(80000.0).reshape(-1, 4) % 100).astype(np.float16))
+    table = net.do("Cast", table, to=TensorProto.FLOAT)
+    rows = net.do("Gather", table, net.do("Range", net.whole(0), net.size(1), net.whole(1)))
+    ends = net.do("Unsqueeze", net.size(1), net.whole_list(0))
+    first = net.do("Slice", table, net.whole_list(0), ends, net.whole_list(0))
+    rows = net.do("Unsqueeze", net.do("Add", rows, first), net.whole_list(0))
+    # ONNX's reference refuses indices of another shape than the data, as in exports of BERT.
+    zeros = net.constant(np.zeros((1, 600), np.float32))
+    at = net.do("Unsqueeze", net.do("Range", net.whole(0), net.size(1), net.whole(1)),
+                net.whole_list(0))  # fmt: skip
+    kinds = net.do("Unsqueeze", net.do("GatherElements", zeros, at, axis=1), net.whole_list(2))
+    net.op("Add", ["x", net.do("Add", rows, kinds)], "y")
+    assert proven(net.model("y", check=False), PAIR).dimension == "batch"
 
 
 def test_numbers_that_no_size_changes_are_fine() -> None:

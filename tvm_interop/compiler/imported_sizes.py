@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from ..lowering.extract import extract
 from ..lowering.independent_rows import RowsDependError
 from ..lowering.lower import LowerToUnits
 from ..lowering.names import COUNTED_OUTPUTS, OUTPUT_NAMES
+from ..models.external_weights import array_of
 from ..models.source import read_for_import
 from ..program.program import Program
 from .needed_memory import check_fits
@@ -156,9 +159,15 @@ class Imported:
         is_read = isinstance(self._model, onnx.ModelProto)
         return self._model if is_read else read_for_import(self._model)
 
+    def _read_weight(self, tensor: onnx.TensorProto) -> np.ndarray:
+        """The values of a weight of a model in a file, if the weight is not in memory."""
+        return array_of(tensor, Path(self._model))
+
     def _followed(self, dimensions: Sequence[str], sizes: list[tuple[int, ...]]) -> dict[int, str]:
+        is_file = isinstance(self._model, (str, os.PathLike))
+        read = self._read_weight if is_file else None
         try:
-            return follow_sizes(self._graph, dimensions, sizes, self._seen)
+            return follow_sizes(self._graph, dimensions, sizes, self._seen, read)
         except UnevenSizesError as error:
             raise RowsDependError(str(error)) from None
 

@@ -130,6 +130,11 @@ def begin_alike(arrays: Sequence[np.ndarray]) -> bool:
     return all(np.array_equal(each[common], first, equal_nan=is_float) for each in arrays)
 
 
+def are_same(arrays: Sequence[np.ndarray]) -> bool:
+    """Whether arrays have the same shape and the same numbers."""
+    return len({array.shape for array in arrays}) == 1 and begin_alike(arrays)
+
+
 class _Fit:
     """The function of the inputs' sizes that fits given numbers best, by least squares.
 

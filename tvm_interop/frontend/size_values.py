@@ -19,43 +19,60 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 import onnx
 import onnx.inliner
 from onnx.reference import ReferenceEvaluator
 
-from .even_growth import Growth, Law, Sizes, begin_alike, corners_of, laws_of, ones_of
-from .expand import inner_graphs, inner_nodes
+from ..models.external_weights import is_outside
+from .even_growth import Growth, Law, Sizes, corners_of, laws_of, ones_of
+from .expand import inner_graphs
 from .onnx_importer import RANDOM, node_name
+from .size_steps import UNSURE, computed
 from .sizes_hidden import (
     OF_SEQUENCES,
     OF_SHAPE,
     HiddenSizes,
     Seen,
-    Shape,
     UnevenSizesError,
+    of_shape,
     reads_sizes,
 )
-from .sizes_inside import has_own_names, names_defined, used_alone
+from .sizes_inside import (
+    CONSTANT,
+    Origin,
+    Unfollowed,
+    captured_by,
+    has_own_names,
+    names_defined,
+)
+from .usual_form import with_dense_weights, with_nodes_in_order, with_usual_domain
 
 _MOST_ELEMENTS = 1 << 16
 """A constant with more elements than this is taken to be a weight. It is read only if a node
 combines it with sizes. A tensor that is computed only from constants is not tracked if it has more
 elements than this.
 """
+_NO_STEPS = frozenset((*RANDOM, *OF_SEQUENCES)) | UNSURE
+"""Operators that are not computed here."""
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
-_MOST_WORK = 1 << 28
+_MOST_WORK = 1 << 29
 """Tensors with more than `_SMALL` elements are computed only for some of the sizes, so that about
 this many elements are computed in total.
 """
 _Values = dict[str, np.ndarray]
+Read = Callable[[onnx.TensorProto], np.ndarray]
 
 
 def follow_sizes(
-    model: onnx.ModelProto, dimensions: Sequence[str], sizes: Sequence[Sizes], seen: Seen
+    model: onnx.ModelProto,
+    dimensions: Sequence[str],
+    sizes: Sequence[Sizes],
+    seen: Seen,
+    read: Read | None = None,
 ) -> dict[int, str]:
     """Check that all numbers that a model computes from sizes grow evenly with the sizes.
 
@@ -66,6 +83,7 @@ def follow_sizes(
     seen: the shapes of the model's tensors for some sizes, including the largest. If the shapes
         grow evenly over these sizes, they are assumed to grow evenly for the sizes between them
         too.
+    read: returns the values of a weight that is in another file.
 
     Returns
     -------
@@ -77,9 +95,11 @@ def follow_sizes(
     UnevenSizesError
         A number does not grow evenly, or cannot be computed for all sizes.
     """
+    model = with_usual_domain(model)
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
-    follower = _Follower(model, sizes, seen)
+    model = with_dense_weights(with_nodes_in_order(model))
+    follower = _Follower(model, sizes, seen, read)
     follower.take(model.graph)
     follower.use([value.name for value in model.graph.output], None)
     found = follower.found()
@@ -111,25 +131,28 @@ class _Follower:
         duplicates. `Shape` and `Size` nodes are not among them.
     sources: the `Shape` and `Size` nodes, by the names of their outputs.
     uses: the values that nodes use together with data, each with the name of the first such node.
-    fixed: the values whose numbers must be the same for all sizes, each with the name of a node.
-        The node computes further numbers from the value, which this module cannot compute.
+    unfollowed: the nodes that compute further numbers from values, which this module cannot
+        compute.
     untaken: conditions of `If` nodes, each with the name of the node. Another branch of the node,
         which is not taken for the largest sizes, may compute numbers from sizes.
     most: the constants, and all computed values, for the largest sizes. After `found`, a large
         value that is not a constant has the right shape only.
     """
 
-    def __init__(self, model: onnx.ModelProto, sizes: Sequence[Sizes], seen: Seen) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, sizes: Sequence[Sizes], seen: Seen, read: Read | None
+    ) -> None:
         self._opsets = {each.domain: each.version for each in model.opset_import}
         self._sizes = sorted(set(sizes), key=math.prod)
         self._seen = seen
         self.steps: list[tuple[onnx.NodeProto, ReferenceEvaluator]] = []
         self.sources: dict[str, onnx.NodeProto] = {}
         self.uses: dict[str, str] = {}
-        self.fixed: dict[str, str] = {}
+        self.unfollowed = Unfollowed(self._origin, self._value_of)
         self.most: _Values = {}
         self._constants: set[str] = set()
-        # The large constants. They are read only if a node needs them.
+        self._read = read
+        # Large constants are read only if a node needs them.
         self._weights: dict[str, onnx.TensorProto] = {}
         # Maps the name of each value to the name of the first value that is computed in the same
         # way.
@@ -150,9 +173,7 @@ class _Follower:
     def take(self, graph: onnx.GraphProto) -> None:
         self._defined.update(names_defined(graph))
         for tensor in graph.initializer:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                continue
-            if math.prod(tensor.dims) > _MOST_ELEMENTS:
+            if is_outside(tensor) or math.prod(tensor.dims) > _MOST_ELEMENTS:
                 self._weights[tensor.name] = tensor
                 continue
             self.most[tensor.name] = onnx.numpy_helper.to_array(tensor)
@@ -163,37 +184,32 @@ class _Follower:
                 self._take_source(node)
             elif node.op_type == "If" and names[0] in self.most:
                 self._take_branch(node, names[0])
-            elif node.op_type == "If" and has_own_names(node, self._defined):
+            elif node.op_type == "If" and self._may_be_followed(node):
                 self._take_both_branches(node)
             elif not self._is_step(node, names) or not self._take_step(node, names):
-                self.use([*node.input, *_used_inside(node)], node_name(node))
+                self.use([*node.input, *captured_by(node)], node_name(node))
                 self._hidden.check(node)
                 self._hidden.check_inside(node)
-                self._fix_numbers(node, names)
+                self.unfollowed.take(node, node_name(node))
 
     def use(self, names: Sequence[str], node: str | None) -> None:
         for name in (self._same.get(name, name) for name in names):
             if name in self.most and name not in self._constants:
                 self.uses.setdefault(name, node or f"output {name}")
 
-    def _fix_numbers(self, node: onnx.NodeProto, names: Sequence[str]) -> None:
-        """Note the values from which a node computes numbers that this module cannot compute.
+    def _origin(self, name: str) -> Origin | None:
+        """Where a value comes from that depends only on sizes and constants; None for others."""
+        name = self._same.get(name, name)
+        if name in self._constants or name in self._weights:
+            return CONSTANT
+        if name in self.most:
+            return Origin(frozenset([name]), is_followed=True)
+        return self.unfollowed.origin_of(name)
 
-        ONNX's reference lacks the operator of such a node, or the node has a subgraph.
-        """
-        known = self._constants | self._weights.keys()
-        given = {name for name in names if name}
-        sized = {name for name in given - known if name in self.most}
-        alone = [*sized] if given <= sized | known else []
-        if node.op_type == "Loop":
-            # A state of the loop may count the iterations.
-            alone += [name for name in names[:2] if name in sized]
-        if any(True for _ in inner_graphs(node)):
-            every = {n for n in (*self.most, *self._same) if self._same.get(n, n) in self.most}
-            alone += used_alone(node, every - known, known)
-        for name in (self._same.get(name, name) for name in alone):
-            if name not in known:
-                self.fixed.setdefault(name, node_name(node))
+    def _value_of(self, name: str) -> np.ndarray | None:
+        """The elements of a small constant; None for other values."""
+        name = self._same.get(name, name)
+        return self.most[name] if name in self._constants else None
 
     def _take_source(self, node: onnx.NodeProto) -> None:
         shape = self._seen[self._sizes[-1]].get(node.input[0])
@@ -221,6 +237,11 @@ class _Follower:
         for name, value in zip(node.output, branch.output, strict=False):
             self._same[name] = self._same.get(value.name, value.name)
 
+    def _may_be_followed(self, node: onnx.NodeProto) -> bool:
+        """Whether the condition of an `If` is data, and its tensors have names of their own."""
+        is_data = self._origin(node.input[0]) is None
+        return is_data and has_own_names(node, self._defined)
+
     def _take_both_branches(self, node: onnx.NodeProto) -> None:
         """Follow the numbers in both branches of an `If`, as its condition is data."""
         self.use(node.input, node_name(node))
@@ -230,7 +251,7 @@ class _Follower:
         self._hidden.leave(node)
 
     def _is_step(self, node: onnx.NodeProto, names: Sequence[str]) -> bool:
-        if node.domain not in ("", "ai.onnx") or node.op_type in (*RANDOM, *OF_SEQUENCES):
+        if node.domain not in ("", "ai.onnx") or node.op_type in _NO_STEPS:
             return False
         if any(a.HasField("g") or a.graphs for a in node.attribute):
             return False
@@ -243,7 +264,11 @@ class _Follower:
         # The node combines sizes with weights, so the weights are read now. For example, a `Gather`
         # takes a row of a weight at an index that is a size.
         for name in weights:
-            self.most[name] = onnx.numpy_helper.to_array(self._weights[name])
+            tensor = self._weights[name]
+            read = self._read if is_outside(tensor) else onnx.numpy_helper.to_array
+            if read is None:
+                return False
+            self.most[name] = read(tensor)
             self._constants.add(name)
         return True
 
@@ -278,7 +303,7 @@ class _Numbers:
 
     def __init__(self, follower: _Follower, sizes: Sequence[Sizes], seen: Seen) -> None:
         self._steps, self._uses, self._most = follower.steps, follower.uses, follower.most
-        self._fixed, self._untaken = follower.fixed, follower.untaken
+        self._unfollowed, self._untaken = follower.unfollowed, follower.untaken
         self._sources, self._sizes, self._seen = follower.sources, sizes, seen
         self._shapes: dict[str, Growth] = {}
         self._laws: dict[str, dict[tuple[bool, ...], Law]] = {}
@@ -356,16 +381,16 @@ class _Numbers:
         elements. For any other value, they are the numbers that `_distance` returns.
         """
         steps = [(node, run) for node, run in self._steps if self._needed.intersection(node.output)]
-        made = {name for node, _ in steps for name in node.output}
-        work = sum(self._most[name].size for name in made if self._most[name].size > _SMALL)
+        left_out = self._left_out(steps)
+        work = sum(self._most[name].size for name in left_out)
         every = math.ceil(work * len(self._sizes) / _MOST_WORK) if work else 1
         corners = corners_of(self._sizes)
-        laws = [self._values(steps, sizes, with_large=True) for sizes in corners]
-        self._check_fixed(dict(zip(corners, laws, strict=True)))
+        laws = [self._values(steps, sizes, frozenset()) for sizes in corners]
+        self._unfollowed.check(dict(zip(corners, laws, strict=True)))
         raw: dict[str, dict[Sizes, np.ndarray]] = {name: {} for name in self._uses}
         grown: dict[str, dict[Sizes, np.ndarray]] = {}
         for i, sizes in enumerate(self._sizes):
-            values = self._values(steps, sizes, with_large=i % every == 0)
+            values = self._values(steps, sizes, left_out if i % every else frozenset())
             for name in self._uses.keys() & values.keys():
                 array = values[name]
                 if array.shape == self._most[name].shape and array.size <= _SMALL:
@@ -381,35 +406,37 @@ class _Numbers:
             each.update((n, self._distance(name, array, n)) for n, array in others)
         return raw | grown
 
-    def _check_fixed(self, corners: Mapping[Sizes, _Values]) -> None:
-        """Raise UnevenSizesError if a number changes with the sizes, and a node computes further
-        numbers from it that are not followed.
+    def _left_out(self, steps: Sequence[tuple[onnx.NodeProto, ReferenceEvaluator]]) -> Set[str]:
+        """The large values that are computed only for some of the sizes; none if all can be.
 
-        Parameters
-        ----------
-        corners: the values for the largest sizes, and for sizes that are smaller by 1.
+        A large value from which a smaller one is computed is not among them. The values from which
+        the large values are computed must grow evenly themselves.
         """
-        for name, node in self._fixed.items():
-            by_ones: dict[tuple[bool, ...], list[np.ndarray]] = {}
-            for sizes, values in corners.items():
-                if name in values:
-                    by_ones.setdefault(ones_of(sizes), []).append(values[name])
-            if not all(map(begin_alike, by_ones.values())):
-                raise UnevenSizesError(
-                    f"node `{node}` computes further numbers from `{name}`, which is computed from "
-                    "the size of an input, and these numbers are not followed for all sizes"
-                )
+        large = {name for node, _ in steps for name in node.output if name}
+        large = {name for name in large if self._most[name].size > _SMALL}
+        work = sum(self._most[name].size for name in large)
+        if work * len(self._sizes) <= _MOST_WORK:
+            return frozenset()
+        needed: set[str] = set()
+        for node, _ in reversed(steps):
+            if not large.intersection(node.output) or needed.intersection(node.output):
+                needed.update(node.input)
+        for node, _ in steps:
+            if large.intersection(node.output) - needed:
+                own = self._from_sizes.intersection(node.input) - (large - needed)
+                self._uses.update(dict.fromkeys(own - self._uses.keys(), node_name(node)))
+        return large - needed
 
     def _values(
         self,
         steps: Sequence[tuple[onnx.NodeProto, ReferenceEvaluator]],
         sizes: Sizes,
-        *,
-        with_large: bool,
+        left_out: Set[str],
     ) -> _Values:
         """Return the values that nodes use, if they can be computed for the sizes `sizes`.
 
-        All other values, which may be large, are not kept.
+        All other values, which may be large, are not kept. The values in `left_out` are not
+        computed.
         """
         own: _Values = {}
         for name, node in self._sources.items():
@@ -419,8 +446,7 @@ class _Numbers:
                 own[name] = of_shape(node, tuple(round(size) for size in shape))
         for node, evaluator in steps:
             names = [name for name in node.input if name]
-            is_large = any(self._most[name].size > _SMALL for name in node.output if name)
-            if is_large and not with_large:
+            if not left_out.isdisjoint(node.output):
                 continue
             if any(name in self._from_sizes and name not in own for name in names):
                 continue
@@ -431,7 +457,8 @@ class _Numbers:
                 raise UnevenSizesError(
                     f"node `{node_name(node)}` cannot be computed for the sizes {sizes}: {error}"
                 ) from error
-        wanted = self._uses.keys() | self._fixed.keys()
+        fixed = self._unfollowed.alike.keys() | self._unfollowed.equal.keys()
+        wanted = self._uses.keys() | fixed
         return {name: own[name] for name in wanted & own.keys()}
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
@@ -468,22 +495,3 @@ class _Numbers:
             if alike.uneven() is None:
                 found.update(dict.fromkeys(alike.differs_at_1(), told))
         return found
-
-
-def of_shape(node: onnx.NodeProto, shape: Shape) -> np.ndarray:
-    """The result of a `Shape` or `Size` node for a tensor of this shape."""
-    if node.op_type == "Size":
-        return np.array(math.prod(shape), np.int64)
-    ends = {a.name: int(a.i) for a in node.attribute}
-    return np.array(shape[ends.get("start", 0) : ends.get("end", len(shape))], np.int64)
-
-
-def computed(node: onnx.NodeProto, evaluator: ReferenceEvaluator, given: _Values) -> _Values:
-    with np.errstate(all="ignore"):
-        results = evaluator.run(None, {name: given[name] for name in node.input if name})
-    return dict(zip(node.output, map(np.asarray, results), strict=False))
-
-
-def _used_inside(node: onnx.NodeProto) -> list[str]:
-    """The names of the values that the subgraphs of a node read."""
-    return [name for inner in inner_nodes(node) for name in inner.input]

@@ -8,9 +8,11 @@ become constants. A model may ask of such a constant whether the batch is 7.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
 import onnx
 
 from .even_growth import Sizes
@@ -116,6 +118,14 @@ class HiddenSizes:
         if axis is None:
             return len(set(shapes)) > 1
         return len({shape[axis] for shape in shapes if -len(shape) <= axis < len(shape)}) != 1
+
+
+def of_shape(node: onnx.NodeProto, shape: Shape) -> np.ndarray:
+    """The result of a `Shape` or `Size` node for a tensor of this shape."""
+    if node.op_type == "Size":
+        return np.array(math.prod(shape), np.int64)
+    ends = {a.name: int(a.i) for a in node.attribute}
+    return np.array(shape[ends.get("start", 0) : ends.get("end", len(shape))], np.int64)
 
 
 def reads_sizes(graph: onnx.GraphProto, sized: set[str]) -> bool:

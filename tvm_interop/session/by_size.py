@@ -27,12 +27,13 @@ class BySize:
     """
 
     def __init__(
-        self, source: Source, options: Mapping[str, Any], error: CannotFillUpError, most: int
+        self, source: Source, shapes: Mapping[str, Any], error: CannotFillUpError, most: int
     ) -> None:
-        """Take the ranges of sizes from the options, and log that each size is compiled separately.
+        """Log that each size is compiled separately.
 
         Parameters
         ----------
+        shapes: the size of each dimension, or its least and its greatest size.
         error: the error that the compilation for all sizes together raised.
         most: the largest number of combinations of sizes that the session keeps ready. The number
             is only logged.
@@ -42,7 +43,7 @@ class BySize:
         self._open = [info.name for info in source.inputs if info.is_open]
         self._ends = {
             name: (given, given) if is_whole(given) else (given[0], given[1])
-            for name, given in options["shapes"].items()
+            for name, given in shapes.items()
         }
         self._wide = [name for name, (least, most_) in self._ends.items() if least < most_]
         self._counts = SizeCounts(())

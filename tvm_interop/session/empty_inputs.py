@@ -7,15 +7,65 @@ and the cache of a transformer at its first step.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import CannotFillUpError, InputError
+from ..execution.arrays import shape_of
+from ..plain_data import is_whole
 from .source import Source, check_unchanged, source_of_message
+from .tensor_info import TensorInfo
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shapes of inputs, by name."""
+Ranges = Mapping[str, tuple[int, int]]
+"""The least and the greatest size of each dimension with a range, by the dimension's name."""
+
+
+def ranges_from_1(options: Mapping[str, Any]) -> tuple[dict[str, Any], Ranges]:
+    """Return the options for `compile`, and all ranges in them as they were given.
+
+    A range from 0 begins at 1 in the returned options, because inputs without elements are not
+    compiled for a range.
+    """
+    shapes = options.get("shapes")
+    if not isinstance(shapes, Mapping):
+        return dict(options), {}
+    ranges = {name: (given[0], given[1]) for name, given in shapes.items() if _is_range(given)}
+    if not any(least == 0 < most for least, most in ranges.values()):
+        return dict(options), ranges
+    from_1 = {name: (1, most) for name, (least, most) in ranges.items() if least == 0 < most}
+    return {**options, "shapes": {**shapes, **from_1}}, ranges
+
+
+def _is_range(given: Any) -> bool:
+    is_pair = isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2
+    return is_pair and all(map(is_whole, given))
+
+
+def why_not_padded(
+    source: Source | None, feed: Mapping[str, Any], ranges: Ranges
+) -> CannotFillUpError | None:
+    """Return the error for inputs without elements, whose sizes fit each other and `ranges`.
+
+    Return None for all other inputs.
+
+    Parameters
+    ----------
+    source: the model, if it can be compiled here.
+    """
+    sizes: dict[str, int] = {}
+    for info in source.inputs if source is not None and ranges else ():
+        shape = shape_of(feed[info.name]) if info.name in feed else ()
+        pairs = zip(info.dimensions, shape, strict=False)
+        for name, size in ((str(name), size) for name, size in pairs if name in ranges):
+            least, most = ranges[name]
+            if not least <= size <= most or sizes.setdefault(name, size) != size:
+                return None
+    if 0 not in sizes.values():
+        return None
+    return CannotFillUpError("inputs without elements are not padded", "")
 
 
 def without_empty(source: Source, shapes: Shapes) -> tuple[Source, dict[str, tuple[int, ...]]]:

@@ -7,8 +7,10 @@ the methods do nothing here, because a session runs on one device, and its setti
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..errors import DeviceError, InputError
 from .given import provider_names
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 
     from .profile_file import ProfileFile
     from .source import Source
+
+Callback = Callable[[list[np.ndarray] | None, Any, str], object]
+"""A function that is called when a run of `run_async` has ended, as in onnxruntime.
+
+It gets the results or None, the user's data, and the error message, which is "" on success.
+"""
 
 
 class LikeOnnxruntime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
@@ -22,7 +22,7 @@ from ..execution.graph_module import GraphModule
 from .after_fork import renew_in_children
 from .binding import Binding
 from .by_size import BySize, without_ranges
-from .empty_inputs import without_empty
+from .empty_inputs import ranges_from_1, why_not_padded, without_empty
 from .given import (
     check_artifact_options,
     check_counts,
@@ -35,7 +35,7 @@ from .given import (
     positions_of,
     threads_of,
 )
-from .like_onnxruntime import LikeOnnxruntime
+from .like_onnxruntime import Callback, LikeOnnxruntime
 from .open_binding import OpenBinding
 from .pool import Pool
 from .profile_file import ProfileFile
@@ -61,11 +61,6 @@ _MOST_BYTES = 4 << 30
 """The largest total size of the tensors of a session's instances, in bytes.
 
 The instances for the shapes that were used last are kept even if their own tensors are larger.
-"""
-Callback = Callable[[list[np.ndarray] | None, Any, str], object]
-"""A function that is called when a run of `run_async` has ended, as in onnxruntime.
-
-It gets the results or None, the user's data, and the error message, which is "" on success.
 """
 
 
@@ -142,11 +137,9 @@ class Session(
         check_counts(instances, threads)
         model, options = model_and_options(model, options)
         check_providers(providers, options.get("target", "llvm"))
-        counts = {"instances": instances, "compile_in_background": compile_in_background}
+        own: Any = {"instances": instances, "compile_in_background": compile_in_background}
+        self._again = partial(Session, sess_options=sess_options, threads=threads, **own, **options)
         self._with_weights = {}
-        self._again = partial(
-            Session, sess_options=sess_options, threads=threads, **counts, **options
-        )
         streams, threads = threads, threads or threads_of(sess_options)
         self._session_options = sess_options
         self._profile = ProfileFile.wanted_by(sess_options)
@@ -157,7 +150,7 @@ class Session(
         self._by_shape = ReadyShapes(_MOST_SHAPES, _MOST_BYTES)
         self._pool: Pool | None = None
         self._source: Source | None = None
-        self._options = options
+        self._options, self._ranges = ranges_from_1(options)
         self._background: Background | None = None
         self._by_size: BySize | None = None
         self.path: Path | None = None
@@ -171,7 +164,7 @@ class Session(
         if threads is not None:
             # onnxruntime may start more threads than there are cores. Here that would be slower.
             streams = streams or min(threads, num_threads())
-            self._options = {"streams": streams, "threads": 1, **options}
+            self._options = {"streams": streams, "threads": 1, **self._options}
         if compile_in_background:
             from .background import Background, check_background
 
@@ -191,7 +184,8 @@ class Session(
         try:
             artifact, is_quick = self._compiled(order)
         except CannotFillUpError as error:
-            self._by_size = BySize(given, self._options, error, _MOST_SHAPES)
+            shapes = {**self._options["shapes"], **self._ranges}
+            self._by_size = BySize(given, shapes, error, _MOST_SHAPES)
             return
         self._take(artifact)
         if is_quick:
@@ -281,14 +275,17 @@ class Session(
             return other._answer(output_names, input_feed)
         wanted = positions_of(output_names, self.outputs)
         feed = checked_feed(input_feed, self.inputs)
-        try:
-            return self._run_on(self._pool_for(feed), feed, wanted)
-        except CannotFillUpError as error:
-            if self._source is None:
-                raise
-            results = self._run_on(self._pool_for(feed, error), feed, wanted)
-            self._count_at_own_size({name: shape_of(array) for name, array in feed.items()})
-            return results
+        error = why_not_padded(self._source, feed, self._ranges) if self._pool else None
+        if error is None:
+            try:
+                return self._run_on(self._pool_for(feed), feed, wanted)
+            except CannotFillUpError as refused:
+                if self._source is None:
+                    raise
+                error = refused
+        results = self._run_on(self._pool_for(feed, error), feed, wanted)
+        self._count_at_own_size({name: shape_of(array) for name, array in feed.items()})
+        return results
 
     def run_async(
         self,

@@ -1,0 +1,26 @@
+"""Computes nodes that depend only on sizes and constants, by ONNX's reference implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+UNSURE = frozenset(
+    (
+        "AveragePool", "Col2Im", "GridSample", "LpPool", "MaxPool", "MaxUnpool",
+        "NonMaxSuppression", "Resize", "RoiAlign", "Unique", "Upsample",
+    )
+)  # fmt: skip
+"""Operators for which ONNX's reference may give other results than the compiled model."""
+
+
+def computed(
+    node: onnx.NodeProto, evaluator: ReferenceEvaluator, given: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the results of a node by their names."""
+    with np.errstate(all="ignore"):
+        results = evaluator.run(None, {name: given[name] for name in node.input if name})
+    return dict(zip(node.output, map(np.asarray, results), strict=False))

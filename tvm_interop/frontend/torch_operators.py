@@ -66,6 +66,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten._is_any_true.default: partial(_whether, op.ReduceMax),
         aten._linalg_slogdet.default: torch_algebra.sign_and_log_of_determinant,
         aten._linalg_solve_ex.default: torch_algebra.solve,
+        aten._neg_view.default: lambda x: op.Neg(x),
         aten._pdist_forward.default: _pdist,
         aten.add.Scalar: _add,
         aten.add.Tensor: _add,

@@ -27,6 +27,24 @@ CASES: dict[str, Callable[..., torch.Tensor]] = {
     ),
     "a part": lambda x, turns, places: x.split(2, -1)[1] * turns[:2, None, 2:],
     "a factor": lambda x, turns, places: x * torch.exp(1j * turns[:2].imag.unsqueeze(1)),
+    "numbers that are made": lambda x, turns, places: (
+        torch.nn.functional.linear(x, turns[:3], turns[0, :3])
+        + torch.full((3,), 1 + 2j)
+        + torch.ones(3, dtype=x.dtype)
+        + torch.full_like(turns[0, :3], 2 - 1j)
+        - x.new_ones(3) * x.new_full((3,), 0.5j)
+        + x.new_zeros(3)
+    ),
+    "numbers that are moved": lambda x, turns, places: (
+        turns[:3, :3].tril(-1)
+        + turns[:3, :3].triu().diagonal(1).repeat_interleave(3, 0)[:3]
+        + turns.gather(1, torch.tensor([[0, 3, 3]] * 3))
+        + turns[:3, :3].index_put((places[1:],), x[0, 0, :3])
+    ),
+    "spectra and comparisons": lambda x, turns, places: (
+        torch.fft.ifft(torch.fft.fft(x, 3), 6) * torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        + torch.where((x == x.real)[..., :1] | (x != x)[..., :1], 1j, x.conj().imag[..., :1])
+    ),
     "repeated sums": lambda x, turns, places: x.cumsum(1).repeat(1, 2, 1),
 }
 

@@ -13,10 +13,16 @@ _ATEN = torch.ops.aten
 def functions() -> dict[Any, Callable[..., Any]]:
     """Return decompositions that change operators only where they work on complex numbers."""
     of_one: dict[Any, Callable[..., Any]] = {
+        _ATEN.eq.Tensor: lambda x, y: _is_equal(x, y),
         _ATEN.exp.default: lambda x: _turned(x.real.exp(), x.imag),
+        _ATEN.gather.default: _gathered,
+        _ATEN.index_put.default: _put,
         _ATEN.index_select.default: _selected,
+        _ATEN.linalg_vector_norm.default: _norm,
+        _ATEN.linear.default: _linear,
         _ATEN.log.default: lambda x: torch.complex(x.abs().log(), _angle(x)),
         _ATEN.masked_fill.Scalar: _filled,
+        _ATEN.ne.Tensor: lambda x, y: ~_is_equal(x, y),
         _ATEN.sqrt.default: lambda x: _turned(x.abs().sqrt(), _angle(x) / 2),
     }
     return {
@@ -28,8 +34,8 @@ def functions() -> dict[Any, Callable[..., Any]]:
 
 
 def _of_complex(function: Callable[..., Any]) -> Callable[..., Any]:
-    def compute(x: Any, *given: Any) -> Any:
-        return function(x, *given) if x.is_complex() else NotImplemented
+    def compute(x: Any, *given: Any, **named: Any) -> Any:
+        return function(x, *given, **named) if x.is_complex() else NotImplemented
 
     return compute
 
@@ -41,6 +47,21 @@ def _turned(size: Any, angle: Any) -> Any:
 
 def _angle(x: Any) -> Any:
     return torch.atan2(x.imag, x.real)
+
+
+def _is_equal(x: Any, y: Any) -> Any:
+    (a, b), (c, d) = (_parts(each) for each in (x, y))
+    return (a == c) & (b == d)
+
+
+def _norm(x: Any, *given: Any, **named: Any) -> Any:
+    return _ATEN.linalg_vector_norm.default(x.abs(), *given, **named)
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    (a, b), (c, d) = ((each.real, each.imag) for each in (x, weight))
+    product = torch.complex(a @ c.mT - b @ d.mT, a @ d.mT + b @ c.mT)
+    return product if bias is None else product + bias
 
 
 def power(x: Any, exponent: Any) -> Any:
@@ -59,6 +80,15 @@ def _filled(x: Any, mask: Any, value: Any) -> Any:
 
 def _selected(x: Any, dim: int, index: Any) -> Any:
     return torch.complex(x.real.index_select(dim, index), x.imag.index_select(dim, index))
+
+
+def _gathered(x: Any, dim: int, index: Any, **_: Any) -> Any:
+    return torch.complex(x.real.gather(dim, index), x.imag.gather(dim, index))
+
+
+def _put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    parts = zip(_parts(x), _parts(values), strict=True)
+    return torch.complex(*(a.index_put(indices, b, accumulate) for a, b in parts))
 
 
 def _scaled(x: Any, factor: Any) -> Any:

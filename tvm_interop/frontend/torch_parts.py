@@ -127,11 +127,31 @@ def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
 
         return fill
 
-    def zeros(size: Any, dtype: Any = None, **_: Any) -> Any:
-        if dtype is None or not dtype.is_complex:
+    def full(size: Any, value: Any, dtype: Any = None, **_: Any) -> Any:
+        dtype = dtype or (torch.complex64 if isinstance(value, complex) else torch.float32)
+        if not dtype.is_complex:
             return NotImplemented
         part = torch.float64 if dtype == torch.complex128 else torch.float32
-        return torch.complex(*(torch.full(size, 0.0, dtype=part) for _ in range(2)))
+        values = complex(value).real, complex(value).imag
+        return torch.complex(*(torch.full(size, each, dtype=part) for each in values))
+
+    def zeros(size: Any, dtype: Any = None, **_: Any) -> Any:
+        return full(size, 0.0, dtype)
+
+    def ones(size: Any, dtype: Any = None, **_: Any) -> Any:
+        return full(size, 1.0, dtype)
+
+    def new_full(x: Any, size: Any, value: Any, dtype: Any = None, **_: Any) -> Any:
+        dtype = dtype or x.dtype
+        if x.is_complex() and not dtype.is_complex:
+            return torch.full(size, value, dtype=dtype)
+        return full(size, value, dtype)
+
+    def full_like(x: Any, value: Any, **named: Any) -> Any:
+        return new_full(x, x.shape, value, **named)
+
+    def new(value: float) -> Callable[..., Any]:
+        return lambda x, size, **named: new_full(x, size, value, **named)
 
     def product(of: Callable[..., Any]) -> Callable[..., Any]:
         def multiply(x: Any, y: Any) -> Any:
@@ -173,32 +193,51 @@ def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
         _ATEN.bmm.default: product(_ATEN.bmm.default),
         _ATEN.constant_pad_nd.default: padded,
         _ATEN.copy.default: copied,
+        _ATEN.full.default: full,
+        _ATEN.full_like.default: full_like,
+        _ATEN.new_full.default: new_full,
+        _ATEN.new_ones.default: new(1.0),
+        _ATEN.new_zeros.default: new(0.0),
         **{each: of_parts(each) for each in _BY_PARTS},
         _ATEN.mm.default: product(_ATEN.mm.default),
+        _ATEN.ones.default: ones,
         _ATEN.ones_like.default: filled(1.0),
+        _ATEN.scalar_tensor.default: lambda value, dtype=None, **_: full([], value, dtype),
         _ATEN.zeros.default: zeros,
         _ATEN.zeros_like.default: filled(0.0),
     }
 
 
 _BY_PARTS = (
-    _ATEN.cumsum.default, _ATEN.expand.default, _ATEN.index.Tensor, _ATEN.repeat.default,
-    _ATEN.select.int, _ATEN.select_scatter.default,
-    _ATEN.slice_scatter.default, _ATEN.squeeze.dims, _ATEN.unsqueeze.default,
+    _ATEN.cumsum.default, _ATEN.diagonal.default, _ATEN.expand.default, _ATEN.index.Tensor,
+    _ATEN.repeat.default, _ATEN.repeat_interleave.self_int, _ATEN.select.int,
+    _ATEN.select_scatter.default, _ATEN.slice_scatter.default, _ATEN.squeeze.dims,
+    _ATEN.tril.default, _ATEN.triu.default, _ATEN.unsqueeze.default,
 )  # fmt: skip
 """Operators that treat the real and the imaginary parts in the same way."""
 
 
-_OF_REAL_RESULTS = frozenset({_ATEN.angle.default})
-"""Operators that give real results for complex numbers."""
+_OF_REAL_RESULTS = frozenset(
+    {
+        _ATEN.angle.default, _ATEN.eq.Tensor, _ATEN.fft_hfft.default, _ATEN.fft_irfft.default,
+        _ATEN.fft_irfft2.default, _ATEN.fft_irfftn.default, _ATEN.linalg_norm.default,
+        _ATEN.linalg_vector_norm.default, _ATEN.ne.Tensor, _ATEN.new_full.default,
+        _ATEN.new_ones.default, _ATEN.new_zeros.default,
+    }
+)  # fmt: skip
+"""Operators that may give real results for complex numbers."""
 
 
 _COMPLEX = frozenset(
     {
         *_BY_PARTS,
         *(torch_complex.functions().keys() - {_ATEN.mul.Scalar, _ATEN.mul.Tensor}),
-        _ATEN.copy_.default, _ATEN.einsum.default, _ATEN.matmul.default, _ATEN.ones_like.default,
-        _ATEN.pad.default, _ATEN.zeros.default, _ATEN.zeros_like.default,
+        _ATEN.constant_pad_nd.default, _ATEN.copy_.default, _ATEN.einsum.default,
+        _ATEN.fft_fft.default, _ATEN.fft_fft2.default, _ATEN.fft_fftn.default,
+        _ATEN.fft_ifft.default, _ATEN.fft_ifft2.default, _ATEN.fft_ifftn.default,
+        _ATEN.full.default, _ATEN.full_like.default, _ATEN.matmul.default, _ATEN.ones.default, _ATEN.ones_like.default,
+        _ATEN.pad.default, _ATEN.scalar_tensor.default, _ATEN.zeros.default,
+        _ATEN.zeros_like.default,
     }
 )  # fmt: skip
 """Operators that PyTorch's exporter does not convert for complex numbers."""
@@ -231,7 +270,7 @@ def _in_parts(node: Any) -> bool:
         is_smoothed = dict(enumerate(node.args)).get(5, 0.0) != 0.0
         return is_smoothed or len(scores.shape) == 1 or bool(target.is_floating_point())
     if node.target in _OF_REAL_RESULTS:
-        return bool(node.args[0].meta["val"].is_complex())
+        return any(each.meta["val"].is_complex() for each in (node.args[0], node))
     if node.target in _COMPLEX:
         return bool(node.meta["val"].is_complex())
     own = (torch_algebra.CHECKED, _SHIFTS, torch_quantised.decompositions())

@@ -215,15 +215,6 @@ def _stages_priced() -> list[str]:
     ]
 
 
-_HALVED = {
-    "nasnet_a": "1.03", "layered_200": "1.32 to 1.68", "grid_12x12": "1.65",
-    "towers_8x40": "2.65", "towers_2x1000": "1.56",
-}  # fmt: skip
-"""For each graph family, the makespan of IOS before it had beam search, over the makespan of
-greedy's stages. All are on the device `table`. Before beam search, IOS cut a large block into
-halves by operator number. No result file has the ratios."""
-
-
 def _large_blocks() -> list[str]:
     report = _read("whole_networks")
     makespans = {
@@ -247,9 +238,8 @@ def _large_blocks() -> list[str]:
     rows = []
     for family, device in dict.fromkeys(at[:2] for at in ratios):
         found = [ratios.get((family, device, contestant), []) for contestant in columns.values()]
-        halved = _HALVED.get(family, "") if device == "table" else ""
         cells = [f"{geometric(each):.3f}" if each else "" for each in found]
-        rows.append([family, device, str(max(map(len, found))), halved, *cells])
+        rows.append([family, device, str(max(map(len, found))), *cells])
     own = [(at, each) for at, each in ratios.items() if _has_beams(at[2])]
     worst, (family, device, contestant) = max((max(each), at) for at, each in own)
     seconds = [row["seconds"] for row in report["rows"] if row["contestant"] == "ios"]
@@ -259,11 +249,8 @@ def _large_blocks() -> list[str]:
         "a makespan over the makespan of greedy's stages, as the geometric mean over the "
         "graphs. Operators take random latencies of 5 to 50 us. On the device `table`, "
         "operators never slow each other down. On `gpu`, they share a simulated GPU.\n\nThese "
-        "are the columns:\n\n- `halved`: IOS before it had beam search; it halved large blocks "
-        "by operator number. No result file has these ratios. They were noted before IOS had beam "
-        "search.\n- "
-        "`cut by start`: IOS without beams; it cuts a large block between early and late "
-        "operators.\n- `default`: IOS with its default options.\n- `1 s`, `5 s`, `30 s`: IOS "
+        "are the columns:\n\n- `cut by start`: IOS without beams; it cuts a large block between "
+        "early and late operators.\n- `default`: IOS with its default options.\n- `1 s`, `5 s`, `30 s`: IOS "
         "with this `time_budget_s`.\n- `LIOS`: LIOS, simulated on 8 streams.\n- `lower bound`: "
         "IOS's lower bound for schedules of stages; a schedule of streams may take less "
         "time.\n\nIf a network's name ends in `kernels`, its operators are the kernels that TVM "
@@ -271,7 +258,7 @@ def _large_blocks() -> list[str]:
         f"core. IOS with its default options took {sorted(seconds)[len(seconds) // 2]:.1f} s in "
         f"the median and {max(seconds):.1f} s at most. The worst makespan of IOS with beams is "
         f"{worst:.3f} of greedy's ({contestant} on {family}, {device}).",
-        table(["", "device", "graphs", "halved", *columns], rows),
+        table(["", "device", "graphs", *columns], rows),
     ]
 
 

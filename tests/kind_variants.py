@@ -90,10 +90,7 @@ def table() -> str:
     lines = [
         "# Kinds of operators",
         "",
-        "The table says what kernel libraries can compute. `tests/kind_variants.py` writes it.",
-        "Each row is a kind of operator. A cell names the libraries that can compute it. If",
-        "there are none, the cell says why oneDNN cannot. Images of integers always have their",
-        "channels last.",
+        *_LEGEND,
         "",
         "| kind | " + " | ".join(PRECISIONS) + " | blocked images | in parts |",
         "|---" * (len(PRECISIONS) + 3) + "|",
@@ -107,13 +104,37 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+_LEGEND = """\
+This page is written by `python -m tests.kind_variants`.
+
+Each operator runs on a kernel of TVM or of a kernel library, such as oneDNN. The compiler describes
+operators to the libraries as operators of the kinds in this table. Each row of the table is a kind.
+The columns are forms that an operator of the kind may have:
+
+- *as it is*: all tensors have a plain layout and are of float32. The tensors of kinds whose names
+  begin with `quantised` are of integers, and their images have their channels last.
+- *bfloat16 factors*: the tensors are of float32, and the factors of products may be rounded to
+  bfloat16.
+- *bfloat16 tensors*: the images or rows that the operator reads and writes are of bfloat16.
+- *float16*: all tensors are of float16.
+- *blocked images*: the images are of float32, and lie in memory in blocks of 16 channels.
+
+A cell names the libraries that can compute this form of the kind. If there are none, the cell holds
+the reason of oneDNN, as a sentence without its subject: *has no factors to round* means that the
+operator has none. *No library* means that libraries never compute this kind, because it only says
+where the parts of a tensor lie. A dash means that the kind does not have this form.
+
+The last column says whether an operator of the kind can be divided into parts that run side by
+side.""".splitlines()
+
+
 def _who(op: LibraryOp | None) -> str:
     if op is None:
-        return "no such"
+        return "-"
     said = {name: why_unsupported(name, op) for name in ("onednn", "cudnn", "cublaslt")}
     able = [name for name, why in said.items() if not why]
     why = said["onednn"].removeprefix(f"`{op.op}` ")
-    return ", ".join(able) or ("no library's" if why == "is not a kind of operator" else why)
+    return ", ".join(able) or ("no library" if why == "is not a kind of operator" else why)
 
 
 def _divides(op: LibraryOp) -> bool:

@@ -57,12 +57,13 @@ onnx.save(model, folder / "block.onnx")
 # %%
 # The search, round by round
 # --------------------------
-# First, each operator is measured alone. Then each round measures the stages that could change the
-# schedule, and learns from them. It also prints the error of the predictions that it made for these
-# stages before it measured them. In the first round, there are predictions only if operators are
-# divided into parts. The model then has learned a little from operators that were measured as a
-# whole. The small budget here is for a tutorial: by default the search ends when the schedule gets
-# no better.
+# First, each operator is measured alone. Then each round predicts the latencies of the stages that
+# could change the schedule, measures these stages, and learns from the measurements. It prints how
+# far the predictions were from the measurements. In the first round, the latency model has learned
+# nothing yet, so there are no predictions. The exception is a network whose operators are divided
+# into parts: the latency model then has learned a little from the undivided operators. The budget
+# here is small, because this is a tutorial. By default the search ends when the schedule gets no
+# better.
 
 options = CompileOptions(streams=2, threads=1, latency_db=database, providers=["tvm"])
 compilation = Compilation(model, options)

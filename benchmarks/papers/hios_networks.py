@@ -339,6 +339,7 @@ def figure_14() -> Record:
         "less time than IOS for NASNet with large images.",
         f"{A40S}; the schedulers' own seconds on this machine's CPU",
         checks,
+        timed=True,
         why="On Inception-V3, HIOS-LP spends most of its time on measurements of whole "
         "sub-models. These grow with the image as much as the latency of the network does. "
         "IOS measures only single stages.",

@@ -49,6 +49,7 @@ def figure_7() -> Record:
         why="A GPU has dozens of multiprocessors, which one small operator leaves idle. On two "
         "cores sequential execution divides each large operator over both cores, so little is "
         "idle.",
+        timed=True,
         seed="rounds in random order, seed 0",
         charts=[
             Chart(f"LIOS, Figure 7 on a CPU: {name}", "boxes", list(of),

@@ -241,6 +241,7 @@ def table_i() -> Record:
         "Nimble's, which takes 5.8 to 161.4 ms.",
         "this machine's CPU, measured",
         checks,
+        timed=True,
         why="Both are in C++ here. Nimble's minimum equivalent graph and its matching take tens of "
         "microseconds on such graphs, less than Opara needs for its launch order.",
         remarks="A time is the median of whole calls of the scheduler, with the launch order and "

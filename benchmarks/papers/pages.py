@@ -9,7 +9,7 @@ from typing import Any
 
 from ..markdown import at_commit, table
 from . import pictures, rankings, store
-from .record import CONTRADICTED, NOT_TO_BE_HAD, VERDICTS, Check, Record, verdict
+from .record import CONTRADICTED, NOT_TO_BE_HAD, UNDECIDED, VERDICTS, Check, Record, verdict
 from .registry import PAPERS, order_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "papers"
@@ -62,6 +62,9 @@ def _index(found: dict[str, Entries]) -> str:
     rows.append(["all", *(str(total[name]) for name in VERDICTS), str(every)])
     parts = [
         _INTRODUCTION,
+        "\n".join(f"- [{PAPERS[paper][0]}]({paper}.md): {PAPERS[paper][1]}" for paper in found),
+        _DEVICES,
+        _VERDICTS,
         table(["", *VERDICTS, "in all"], rows),
         f"{total[NOT_TO_BE_HAD]} of {every} tables and figures, or "
         f"{total[NOT_TO_BE_HAD] / every:.0%}, are not available here.",
@@ -77,14 +80,27 @@ def _index(found: dict[str, Entries]) -> str:
 _INTRODUCTION = """\
 # The papers, figure by figure
 
+The schedulers of this project come from papers. These pages put our numbers beside the tables and
+figures of the papers:"""
+
+_DEVICES = """\
+The papers measure mostly on GPUs. Most of our numbers are simulated, because these GPUs were not at
+hand. *Simulated from its data sheet* means that the operators that run side by side share the cores
+and the bandwidth that the data sheet of the GPU gives. *Simulated block by block* means that a
+program also follows the thread blocks of each kernel on the multiprocessors of the GPU. The section
+"Thread blocks on a simulated GPU" of [Benchmarks](../benchmarks.md) says how.
+
 `python -m benchmarks.figures` writes these pages from the files of `benchmarks/results/papers`.
 `make papers` runs all quick experiments again. `python -m benchmarks.papers --list` lists all
-experiments with their time.
+experiments with their time."""
 
-Each table or figure of a paper has one of three verdicts. A program finds the verdict from our
+_VERDICTS = """\
+Each table or figure of a paper has one of four verdicts. A program finds the verdict from our
 numbers, the numbers of the paper and a stated range. *Reproduced* means that every check of the
 experiment holds. *Contradicted* means that at least one check does not hold; the page of the paper
-then says why. *Not available* means that something is missing here, such as a GPU."""
+then says why. *Undecided* means that times were measured while other programs kept the machine
+busy. These programs may have changed the times, so the checks count neither for the paper nor
+against it. *Not available* means that something is missing here, such as a GPU."""
 
 
 _RANKED = """\
@@ -145,6 +161,12 @@ def _section(paper: str, name: str, entry: dict[str, Any], record: Record) -> li
         parts += [f"{each.title}:", table(each.head, each.rows)]
     if verdict(record) == CONTRADICTED:
         parts.append(f"*Why ours differs:* {record.why}")
+    if verdict(record) == UNDECIDED:
+        parts.append(
+            "*Why it is undecided:* before these times were measured, other programs took "
+            f"{record.busy:.0%} of the processor time, so the checks do not count. Run the "
+            "experiment again on a quiet machine."
+        )
     if record.remarks:
         parts.append(record.remarks)
     seed = f", {record.seed}" if record.seed else ""

@@ -2,7 +2,8 @@
 
 No verdict is written by hand. An experiment gives checks. A check has a number of ours, a number of
 the paper, and the range in which our number must lie. The verdict follows from the checks each time
-a page is made, so that a changed number changes the verdict.
+a page is made, so that a changed number changes the verdict. If times were measured while other
+programs kept the machine busy, the verdict is `undecided`, whatever the checks give.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-REPRODUCED, CONTRADICTED, NOT_TO_BE_HAD = "reproduced", "contradicted", "not available"
-VERDICTS = (REPRODUCED, CONTRADICTED, NOT_TO_BE_HAD)
+from ..machine_state import QUIET
+
+REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
+UNDECIDED, NOT_TO_BE_HAD = "undecided", "not available"
+VERDICTS = (REPRODUCED, CONTRADICTED, UNDECIDED, NOT_TO_BE_HAD)
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,9 @@ class Record:
     missing: the missing equipment, if the experiment is not possible here.
     remarks: facts that a reader needs for any verdict.
     seed: the seeds that were used; empty if nothing is random.
+    timed: whether the experiment measures times on this machine. Its checks then count only if the
+        machine was quiet.
+    busy: share of processor time, 0 to 1, that other programs took before the experiment ran.
     """
 
     says: str
@@ -125,6 +132,8 @@ class Record:
     seed: str = ""
     tables: Sequence[Table] = ()
     charts: Sequence[Chart] = field(default_factory=tuple)
+    timed: bool = False
+    busy: float = 0.0
 
     def __post_init__(self) -> None:
         if bool(self.checks) == bool(self.missing):
@@ -155,7 +164,10 @@ def record_from(stored: Mapping[str, Any]) -> Record:
 
 
 def verdict(found: Record) -> str:
-    """The verdict, one of `VERDICTS`. A record contradicts the paper if one of its checks fails.
+    """The verdict, one of `VERDICTS`.
+
+    A record contradicts the paper if one of its checks fails. It is undecided if it holds times
+    that were measured on a busy machine, because other programs may have changed them.
 
     Raises
     ------
@@ -163,6 +175,8 @@ def verdict(found: Record) -> str:
     """
     if found.missing:
         return NOT_TO_BE_HAD
+    if found.timed and found.busy > QUIET:
+        return UNDECIDED
     if all(check.holds for check in found.checks):
         return REPRODUCED
     if not found.why:

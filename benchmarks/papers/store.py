@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def run(found: Experiment, folder: Path = FOLDER) -> Record:
     """
     state = machine_state.observe(0.5)
     began = time.perf_counter()
-    record = found.run()
+    record = replace(found.run(), busy=state.busy)
     seconds = time.perf_counter() - began
     stored = read(found.paper, folder)
     # The experiments in the file may come from several commands. So name the one command that runs
@@ -58,6 +59,6 @@ def read(paper: str, folder: Path = FOLDER) -> dict[str, Any]:
 def records(paper: str, folder: Path = FOLDER) -> dict[str, tuple[dict[str, Any], Record]]:
     """For each experiment of a paper that was run: its whole entry, and its record."""
     return {
-        name: (entry, record_from(entry["record"]))
+        name: (entry, record_from({**entry["record"], "busy": entry["made"]["busy"]}))
         for name, entry in read(paper, folder).get("experiments", {}).items()
     }

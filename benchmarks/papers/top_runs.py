@@ -263,6 +263,7 @@ def figure_19() -> Record:
             within("MADDPG: share of the search for stages", maddpg["search for stages"], 0.15,
                    0.35, 6 / 24),
         ],
+        timed=True,
         why="The search for endings is native code here, and a simulation stands for 10 s of "
         "serving on a device. Most of the remaining time is the update of the networks.",
         remarks="The stages of MADDPG's combined blocks come from `greedy`, not from GPG. "
@@ -345,6 +346,7 @@ def overheads() -> Record:
             below("seconds to start a server by trained agents, on two cores",
                   measured["top"]["seconds to begin"], 3.0, 3.0),
         ],
+        timed=True,
         why="The decision was timed in NumPy on one core of a machine with other work. A "
         "quiet machine may be faster.",
         remarks="Scheduler and models run on one machine here; a link between an edge device and "

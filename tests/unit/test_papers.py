@@ -4,16 +4,19 @@ pages."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.machine_state import QUIET
 from benchmarks.papers import __main__ as command
 from benchmarks.papers import pages, pictures, registry, store
 from benchmarks.papers.record import (
     CONTRADICTED,
     NOT_TO_BE_HAD,
     REPRODUCED,
+    UNDECIDED,
     Chart,
     Check,
     Record,
@@ -38,6 +41,30 @@ def test_a_planted_wrong_number_flips_the_verdict() -> None:
     assert verdict(record_from(stored)) == CONTRADICTED
     stored["checks"][0]["ours"] = float("nan")
     assert verdict(record_from(stored)) == CONTRADICTED
+
+
+@pytest.mark.parametrize("ours", [2.1, 2.3])
+def test_times_of_a_busy_machine_decide_nothing(ours: float) -> None:
+    timed = Record("They say so.", "a CPU", [near("a ratio", 2.0, ours, 0.1)], "Why.", timed=True)
+    quiet = verdict(replace(timed, busy=QUIET))
+    assert quiet == (REPRODUCED if ours < 2.2 else CONTRADICTED)
+    assert verdict(replace(timed, busy=2 * QUIET)) == UNDECIDED
+    assert verdict(replace(timed, busy=2 * QUIET, timed=False)) == quiet
+
+
+def test_the_machine_of_a_stored_result_decides(tmp_path: Path) -> None:
+    """How busy the machine was is read from the entry, next to the date and the commit."""
+    stored = store.read("lios")
+    stored["experiments"] = {"Table II": stored["experiments"]["Table II"]}
+    made = stored["experiments"]["Table II"]["made"]
+    for busy, wanted in ((2 * QUIET, UNDECIDED), (0.0, REPRODUCED)):
+        made["busy"] = busy
+        (tmp_path / "lios.json").write_text(json.dumps(stored))
+        _, record = store.records("lios", tmp_path)["Table II"]
+        assert verdict(record) == wanted
+        page = pages.documents(tmp_path)[pages.FOLDER / "lios.md"]
+        assert f"**{wanted.capitalize()}.** Device: {record.device}." in page
+        assert (f"other programs took {busy:.0%} of the processor time" in page) == (busy > QUIET)
 
 
 @pytest.mark.parametrize(

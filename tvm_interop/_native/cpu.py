@@ -159,8 +159,8 @@ def make_executor(
     num_streams: the number of streams.
     threads: the number of threads for the parallel loops of one stream's kernels.
     values: the tensors, aligned to 64 bytes. The executor keeps them alive.
-    operators: the operators, each after all operators that it waits for. A kernel that is a
-        `LibraryKernel` must have been prepared with the tensors that `args` of its operator names.
+    operators: the operators, each after all operators that it waits for. If an operator's kernel is
+        a `LibraryKernel`, it must have been prepared with the tensors in the operator's `args`.
 
     Raises
     ------

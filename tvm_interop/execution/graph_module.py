@@ -429,7 +429,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         if not 0 <= position < len(known):
             which = f"`{key}`" if isinstance(key, str) else key
             raise InputError(
-                f"no output {which}: the model has {len(known)}, {', '.join(map(described, known))}"
+                f"the model has no output {which}; its outputs are: "
+                f"{', '.join(map(described, known))}"
             )
         return position
 

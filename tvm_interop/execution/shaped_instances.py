@@ -336,7 +336,9 @@ class ShapedInstances:
         arrays = {}
         for name, tensor in tvm.runtime.load_param_dict(params_bytes).items():
             if name not in index:
-                raise InputError(f"no weight `{name}`; the model has {', '.join(index)}")
+                raise InputError(
+                    f"the model has no weight `{name}`; its weights are: {', '.join(index)}"
+                )
             arrays[str(name)] = as_array(tensor, port_of(plan, index[name]), "weight")
         self._set_weights(arrays)
 

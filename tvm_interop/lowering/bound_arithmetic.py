@@ -100,7 +100,7 @@ def cast(value: Bound, before: str, after_it: str) -> Bound:
 
 
 def _rounded(value: Bound, dtype: str) -> Bound:
-    """The bound `value`, where an end that is too large for the float type becomes infinity."""
+    """Replace the limits of `value` that are too large for the float type by infinity."""
     most = {"float16": 65504.0, "float64": 1.7976931348623157e308}.get(dtype, 3.4028234663852886e38)
     least = -math.inf if value.least < -most else value.least
     greatest = math.inf if value.greatest > most else value.greatest

@@ -346,7 +346,7 @@ class _KernelProof:
         for block in self._possible_blocks(stores, blocks, is_new):
             self._trials += 1
             if self._trials > _MOST_TRIALS * len(statements):
-                raise UnprovenError("can be described in too many ways to try all")
+                raise UnprovenError("has more possible arrangements of its rows than are tried")
             trial = blocks
             if block is not None:
                 trial = [

@@ -123,7 +123,7 @@ class KernelForms:
             for loops in self._loops(stores):
                 self._trials += 1
                 if self._trials > _MOST_TRIALS * len(statements):
-                    raise UnprovenError("can be described in too many ways to try all")
+                    raise UnprovenError("has more possible forms than are tried")
                 try:
                     form = self._form(stores, trial, loops)
                     forms, found = self._solved(statements, i + 1, trial)

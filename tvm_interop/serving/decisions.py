@@ -39,11 +39,12 @@ class Space:
     Attributes
     ----------
     num_blocks: number of blocks of each model.
-    interval: how a number x stands for a dequeue interval. With `linear`, as in TOP, the interval
-        is x seconds. With `log`, it grows exponentially with x from `shortest_s` to `longest_s`, by
-        default as 10^(4x-4) seconds. With `log`, short intervals differ clearly too.
-    levels: number of distinct intervals; x is then rounded up to a multiple of 1 / levels. 0 for no
-        rounding.
+    interval: how a model's number x in an action gives its dequeue interval. With `linear`, as in
+        TOP, the interval is x seconds. With `log`, it grows exponentially with x, from `shortest_s`
+        to `longest_s`: by default it is 10^(4x-4) seconds. An agent can then choose between short
+        intervals as finely as between long ones.
+    levels: number of distinct intervals. Each x is rounded up to a multiple of 1 / levels. With 0,
+        nothing is rounded.
     shortest_s, longest_s: bounds of a `log` interval in seconds.
     """
 

@@ -134,7 +134,7 @@ class Binding(BoundNames):
     def _output(self, name: str) -> Port:
         if name not in self._outputs:
             known = ", ".join(map(described, self._outputs.values()))
-            raise InputError(f"no output `{name}`: the model has {len(self._outputs)}, {known}")
+            raise InputError(f"the model has no output `{name}`; its outputs are: {known}")
         return self._outputs[name]
 
     def _leave_on_device(self, name: str, device_type: str) -> None:

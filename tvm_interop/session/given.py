@@ -90,8 +90,8 @@ def positions_of(names: Iterable[str] | None, outputs: Sequence[TensorInfo]) -> 
     for name in names:
         if name not in known:
             raise InputError(
-                f"no output `{name}`{did_you_mean(str(name), known)}: the model has "
-                f"{', '.join(map(str, outputs))}"
+                f"the model has no output `{name}`{did_you_mean(str(name), known)}; its outputs "
+                f"are: {', '.join(map(str, outputs))}"
             )
     return [known.index(name) for name in names or known]
 

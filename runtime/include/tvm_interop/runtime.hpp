@@ -345,8 +345,9 @@ class Instance {
     }
     if (!internal::Holds<Element>(info->type)) {
       throw Error(TVI_ERROR_INVALID_ARGUMENT,
-                  "the elements of `" + std::string(info->name) +
-                      "` have another type than the call names: see `type` of its Tensor");
+                  "the call asks for elements of a type that `" + std::string(info->name) +
+                      "` does not have: its type is the `type` of its entry in inputs() or "
+                      "outputs()");
     }
     return {static_cast<Element*>(buffer), info->nbytes / sizeof(Element)};
   }

@@ -15,7 +15,6 @@ from ..errors import CannotFillUpError, InputError
 from ..execution.arrays import shape_of
 from ..plain_data import is_whole
 from .source import Source, check_unchanged, source_of_message
-from .tensor_info import TensorInfo
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shapes of inputs, by name."""

@@ -51,11 +51,15 @@ def _keep_tables(patch: pytest.MonkeyPatch) -> None:
 
 
 def _kept(from_torchlib: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, which makes each registry once and returns copies."""
+    """The same function, which makes each registry once and returns copies. If a library has
+    registered operators meanwhile, it makes a new registry.
+    """
+    import torch
+
     known: dict[Any, Any] = {}
 
     def registry(*version: Any, **named: Any) -> Any:
-        key = (*version, *named.values())
+        key = (len(torch._C._dispatch_get_all_op_names()), *version, *named.values())
         if key not in known:
             known[key] = from_torchlib(*version, **named)
         made = copy.copy(known[key])

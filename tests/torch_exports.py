@@ -6,9 +6,9 @@ several times for the names of all operators. That takes half of the time of a s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import pytest
@@ -35,12 +35,10 @@ def quick_exports() -> Iterator[None]:
 def _keep_tables(patch: pytest.MonkeyPatch) -> None:
     import torch
     from torch._export import utils
-    from torch.onnx._internal.exporter import _registration, _schemas
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-    translations = _registration.onnxscript_apis
-    patch.setattr(translations, "get_torchlib_ops", cache(translations.get_torchlib_ops))
-    signature = cache(_schemas.op_signature_from_function)
-    patch.setattr(_schemas, "op_signature_from_function", signature)
+    kept = staticmethod(_kept(ONNXRegistry.from_torchlib))
+    patch.setattr(ONNXRegistry, "from_torchlib", kept)
     materialise, done = utils._materialize_cpp_cia_ops, set()
 
     def materialise_new() -> None:
@@ -50,3 +48,23 @@ def _keep_tables(patch: pytest.MonkeyPatch) -> None:
             done.add(len(names))
 
     patch.setattr(utils, "_materialize_cpp_cia_ops", materialise_new)
+
+
+def _kept(from_torchlib: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, which makes each registry once and returns copies. If a library has
+    registered operators meanwhile, it makes a new registry.
+    """
+    import torch
+
+    known: dict[Any, Any] = {}
+
+    def registry(*version: Any, **named: Any) -> Any:
+        key = (len(torch._C._dispatch_get_all_op_names()), *version, *named.values())
+        if key not in known:
+            known[key] = from_torchlib(*version, **named)
+        made = copy.copy(known[key])
+        # The exporter adds this package's translations to its registry, at the front of lists.
+        made.functions = {name: list(each) for name, each in made.functions.items()}
+        return made
+
+    return registry

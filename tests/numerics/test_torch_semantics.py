@@ -17,6 +17,8 @@ from tvm_interop.frontend.torch_program import as_onnx
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
 from torch._higher_order_ops.map import map as map_rows  # noqa: E402
 
+from tests.torch_cases import Case, check_together  # noqa: E402
+
 resize = torch.nn.functional.interpolate
 attention = torch.nn.functional.scaled_dot_product_attention
 cross_entropy = torch.nn.functional.cross_entropy
@@ -37,7 +39,7 @@ def _masked(x: Any, mask: Any) -> Any:
     return y
 
 
-CASES: dict[str, tuple[Callable[..., Any], Any]] = {
+CASES: dict[str, Case] = {
     # Rules of onnxscript's optimiser.
     "rows added at all indices": (
         lambda x: (x.index_add(0, torch.arange(4), x), x.index_put((torch.arange(4),), x, True)),
@@ -183,13 +185,8 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
 }
 
 
-class _Of(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self._function = function
-
-    def forward(self, inputs: list[torch.Tensor]) -> Any:
-        return self._function(*inputs)
+_TOGETHER = 12
+"""The number of cases in one program."""
 
 
 def _compare(program: Any, feeds: dict[str, Any], wanted: Any, **options: Any) -> None:
@@ -201,13 +198,9 @@ def _compare(program: Any, feeds: dict[str, Any], wanted: Any, **options: Any) -
         np.testing.assert_allclose(found, want, 0 if exact else 1e-5, 0 if exact else 1e-6, str(i))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_operators(name: str) -> None:
-    function, *inputs = CASES[name]
-    program = torch.export.export(_Of(function), (inputs,))
-    names = program.graph_signature.user_inputs
-    feeds = {each: value.numpy() for each, value in zip(names, inputs, strict=True)}
-    _compare(program, feeds, function(*inputs))
+@pytest.mark.parametrize("begin", range(0, len(CASES), _TOGETHER))
+def test_operators(begin: int) -> None:
+    check_together({name: CASES[name] for name in list(CASES)[begin : begin + _TOGETHER]})
 
 
 class _Sizes(torch.nn.Module):

@@ -21,7 +21,8 @@ GRAPHS = 2000
 STEP = {
     "auto": 11,
     "gpg": 7,
-    "gpg-scored": 67,
+    "gpg-scored": 101,
+    "ios": 3,
     "ios-both": 5,
     "ios-merge": 5,
     "ios-parallel": 5,
@@ -29,9 +30,9 @@ STEP = {
 }
 """For each slow scheduler a number n: the test uses one of n graphs.
 
-Two of these schedulers run neural networks, and two run most of the other schedulers. Three search
-as `ios` does, but for other kinds of stages. A table of latencies has no merged operators, so these
-three have the same choices as `ios`.
+Two of these schedulers run neural networks, and two run most of the other schedulers. Four search
+for stages. A table of latencies has no merged operators, so three of these have the same choices as
+`ios`.
 """
 
 

@@ -247,7 +247,7 @@ def test_rows_of_a_table_that_is_not_followed_are_fine() -> None:
     first = net.do("Slice", table, net.whole_list(0), ends, net.whole_list(0))
     rows = net.do("Unsqueeze", net.do("Add", rows, first), net.whole_list(0))
     # ONNX's reference refuses indices of another shape than the data, as in exports of BERT.
-    zeros = net.constant(np.zeros((1, 600), np.float32))
+    zeros = net.do("Cast", net.constant(np.zeros((120, 600), np.int32)), to=TensorProto.FLOAT)
     at = net.do("Unsqueeze", net.do("Range", net.whole(0), net.size(1), net.whole(1)),
                 net.whole_list(0))  # fmt: skip
     kinds = net.do("Unsqueeze", net.do("GatherElements", zeros, at, axis=1), net.whole_list(2))

@@ -9,7 +9,8 @@ axis that grows does not have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -28,36 +29,41 @@ _GATHERS = ("Gather", "GatherElements", "GatherND")
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 
-def inputs_to_be_alike(
-    node: onnx.NodeProto, constants: Set[str], value_of: Callable[[str], np.ndarray | None]
-) -> list[str] | None:
-    """Return the inputs of a node that must be alike for all sizes, so that its results are too.
+class Wanted(NamedTuple):
+    """What must hold for the inputs of a node, so that its results are alike for all sizes.
+
+    Attributes
+    ----------
+    alike: the inputs that must be alike.
+    equal: the inputs that must be the same for all sizes, with the same shape.
+    """
+
+    alike: list[str]
+    equal: list[str]
+
+
+def wanted_of(node: onnx.NodeProto, value_of: Callable[[str], np.ndarray | None]) -> Wanted | None:
+    """Return what must hold for the inputs of a node.
 
     Return None if the results may differ even if all inputs are alike.
 
     Parameters
     ----------
-    constants: the names of values that are the same for all sizes.
     value_of: returns the elements of a constant; None if they are not known.
     """
-    first, rest = (node.input[:1], node.input[1:])
-    others = [name for name in rest if name and name not in constants]
-    if node.domain not in _DOMAINS or not first:
+    names = [name for name in node.input if name]
+    if node.domain not in _DOMAINS or not names:
         return None
     if node.op_type in ELEMENTWISE:
-        wanted = list(node.input)
-    elif node.op_type in _GATHERS and first[0] in constants:
-        wanted = others
-    elif node.op_type in ("Squeeze", "Transpose", "Unsqueeze") and not others:
-        wanted = list(first)
-    elif node.op_type == "MatMul" and not others:
-        # The constant factor says how many elements are multiplied and added.
-        wanted = list(first)
-    elif node.op_type == "Expand" or (node.op_type == "Slice" and _is_prefix(node, value_of)):
-        wanted = list(first)
-    else:
-        return None
-    return [name for name in wanted if name and name not in constants]
+        return Wanted(names, [])
+    if node.op_type in _GATHERS:
+        return Wanted(names[1:], names[:1])
+    # In a product, the second factor says how many elements are multiplied and added.
+    if node.op_type in ("MatMul", "Squeeze", "Transpose", "Unsqueeze"):
+        return Wanted(names[:1], names[1:])
+    if node.op_type == "Expand" or (node.op_type == "Slice" and _is_prefix(node, value_of)):
+        return Wanted(names[:1], [])
+    return None
 
 
 def _is_prefix(node: onnx.NodeProto, value_of: Callable[[str], np.ndarray | None]) -> bool:

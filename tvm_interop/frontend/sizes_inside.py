@@ -18,7 +18,7 @@ import onnx
 
 from .even_growth import Sizes, are_same, begin_alike, ones_of
 from .expand import inner_graphs, inner_nodes
-from .sizes_alike import inputs_to_be_alike
+from .sizes_alike import wanted_of
 from .sizes_hidden import UnevenSizesError
 
 
@@ -110,14 +110,14 @@ class Unfollowed:
         """Note a node that depends only on sizes and constants."""
         wanted = None
         if not any(True for _ in inner_graphs(node)):
-            constants = {each for each in node.input if not (scope.of(each) or CONSTANT).numbers}
-            wanted = inputs_to_be_alike(node, constants, self._value_of)
+            wanted = wanted_of(node, self._value_of)
         if wanted is None:
             # If its inputs are the same for all sizes, its results are constants.
             self._demand_equal(origins, name)
             made = CONSTANT
         else:
-            for origin in map(scope.of, wanted):
+            self._demand_equal(map(scope.of, wanted.equal), name)
+            for origin in map(scope.of, wanted.alike):
                 # For a value that is not followed itself, this was noted when it was computed.
                 if origin is not None and origin.is_followed:
                     self.alike.update(dict.fromkeys(origin.numbers - self.alike.keys(), name))

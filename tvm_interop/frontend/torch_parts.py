@@ -236,7 +236,8 @@ _COMPLEX = frozenset(
         _ATEN.constant_pad_nd.default, _ATEN.copy_.default, _ATEN.einsum.default,
         _ATEN.fft_fft.default, _ATEN.fft_fft2.default, _ATEN.fft_fftn.default,
         _ATEN.fft_ifft.default, _ATEN.fft_ifft2.default, _ATEN.fft_ifftn.default,
-        _ATEN.full.default, _ATEN.full_like.default, _ATEN.matmul.default, _ATEN.ones.default, _ATEN.ones_like.default,
+        _ATEN.full.default, _ATEN.full_like.default, _ATEN.matmul.default,
+        _ATEN.ones.default, _ATEN.ones_like.default,
         _ATEN.pad.default, _ATEN.scalar_tensor.default, _ATEN.zeros.default,
         _ATEN.zeros_like.default,
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from . import torch_algebra, torch_complex, torch_quantised
+from . import torch_algebra, torch_complex, torch_flex, torch_quantised
 
 _ATEN = torch.ops.aten
 
@@ -21,6 +21,7 @@ def spelled_out(program: Any) -> Any:
     row; operators of PT2E whose scales are tensors; and `clamp`, `arange` and differences of both
     integers and floats. A program without such operators is returned unchanged.
     """
+    program = torch_flex.without_flex_attention(program)
     nodes = list(_calls(program))
     found = {node.target for node in nodes if _in_parts(node)}
     if not found and not any(map(_is_mixed, nodes)):
@@ -235,7 +236,8 @@ _COMPLEX = frozenset(
         _ATEN.constant_pad_nd.default, _ATEN.copy_.default, _ATEN.einsum.default,
         _ATEN.fft_fft.default, _ATEN.fft_fft2.default, _ATEN.fft_fftn.default,
         _ATEN.fft_ifft.default, _ATEN.fft_ifft2.default, _ATEN.fft_ifftn.default,
-        _ATEN.full.default, _ATEN.full_like.default, _ATEN.matmul.default, _ATEN.ones.default, _ATEN.ones_like.default,
+        _ATEN.full.default, _ATEN.full_like.default, _ATEN.matmul.default,
+        _ATEN.ones.default, _ATEN.ones_like.default,
         _ATEN.pad.default, _ATEN.scalar_tensor.default, _ATEN.zeros.default,
         _ATEN.zeros_like.default,
     }

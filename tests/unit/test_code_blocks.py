@@ -34,6 +34,7 @@ NOT_RUN = {
      "and precision"): "commands of the tests themselves",
     ("docs/deploy.rst", 'cmake -S examples -B build/examples -Dtvm_interop_DIR="$(tvm-interop '
      'config --cmakedir)"'): "test_runtime_examples does that",
+    ("docs/deploy.rst", "# On your machine:"): "test_farm and test_remote do that",
     ("docs/deploy.rst", "FROM scratch"): "test_runtime_examples runs the folder with unshare",
     ("docs/deploy.rst", "app/program                       <1 MB    the program"):
         "a listing",

@@ -278,6 +278,17 @@ def test_memory_is_a_small_multiple_of_the_bytes() -> None:
     assert peak < 8 * len(body) + 4 * _MIB
 
 
+def test_members_that_are_null_are_left_out() -> None:
+    """Clients that write all members of the protocol, such as MLServer's types, write null."""
+    null = {"parameters": None}
+    given_ = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]} | null
+    body = {"id": None, "inputs": [given_], "outputs": None} | null
+    for outputs in (None, [{"name": "y"} | null]):
+        read = InferBody("net", "", json.dumps(body | {"outputs": outputs}).encode(), None, _MIB)
+        np.testing.assert_array_equal(read.call.inputs["x"], np.float32([1, 2]))
+        assert (read.id, read.call.outputs) == ("", outputs and ["y"])
+
+
 # Data that is read in pieces is read correctly.
 
 _KINDS = {

@@ -137,9 +137,9 @@ class Session(
         check_counts(instances, threads)
         model, options = model_and_options(model, options)
         check_providers(providers, options.get("target", "llvm"))
-        own: Any = {"instances": instances, "compile_in_background": compile_in_background}
-        self._again = partial(Session, sess_options=sess_options, threads=threads, **own, **options)
         self._with_weights = {}
+        again = dict(options, threads=threads, instances=instances, sess_options=sess_options)
+        self._again = partial(Session, compile_in_background=compile_in_background, **again)
         streams, threads = threads, threads or threads_of(sess_options)
         self._session_options = sess_options
         self._profile = ProfileFile.wanted_by(sess_options)

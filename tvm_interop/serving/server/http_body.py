@@ -57,7 +57,7 @@ class _Output(msgspec.Struct):
 
 class _Request(msgspec.Struct):
     inputs: list[_Input]
-    id: _Name = ""
+    id: _Name | None = ""
     outputs: list[_Output] | None = None
     parameters: msgspec.Raw = msgspec.Raw()
 
@@ -112,7 +112,7 @@ class InferBody:
             )
         request = _decoded(_DECODER, json, "the request")
         check_counts(len(request.inputs), len(request.outputs or ()))
-        self.id = request.id
+        self.id = request.id or ""
         parameters = _parameters(request.parameters, "the request")
         priority, timeout_us = read_schedule(parameters)
         self._is_binary = parameters.get("binary_data_output") is True
@@ -204,10 +204,9 @@ def _is_there(json: msgspec.Raw) -> bool:
 
 
 def _parameters(json: msgspec.Raw, of: str) -> dict[str, Any]:
-    size = memoryview(json).nbytes
-    if not size:
+    if not _is_there(json):  # Clients that fill in all members write null.
         return {}
-    if size > _LONGEST_PARAMETERS:
+    if memoryview(json).nbytes > _LONGEST_PARAMETERS:
         raise InputError(f"the `parameters` of {of} may have at most {_LONGEST_PARAMETERS} bytes")
     found: dict[str, Any] = _decoded(_PARAMETERS, json, f"`parameters` of {of}")
     return found

@@ -253,9 +253,10 @@ def _large_blocks() -> list[str]:
         "early and late operators.\n- `default`: IOS with its default options.\n"
         "- `1 s`, `5 s`, `30 s`: IOS with this `time_budget_s`.\n"
         "- `LIOS`: LIOS, simulated on 8 streams.\n"
-        "- `lower bound`: IOS's lower bound for schedules of stages; a schedule of streams may take "
-        "less time.\n\nIf a network's name ends in `kernels`, its operators are the kernels that TVM "
-        "makes. The other networks have the operators of the IOS paper. Seconds are of one "
+        "- `lower bound`: IOS's lower bound for schedules of stages; a schedule of streams may "
+        "take less time.\n\n"
+        "If a network's name ends in `kernels`, its operators are the kernels that "
+        "TVM makes. The other networks have the operators of the IOS paper. Seconds are of one "
         f"core. IOS with its default options took {sorted(seconds)[len(seconds) // 2]:.1f} s in "
         f"the median and {max(seconds):.1f} s at most. The worst makespan of IOS with beams is "
         f"{worst:.3f} of greedy's ({contestant} on {family}, {device}).",

@@ -159,6 +159,7 @@ def test_tensors_of_a_sequence_are_outputs_of_the_compiled_model() -> None:
         node.input[:] = ["two[0]" if name == "x" else name for name in node.input]
     with pytest.raises(UnsupportedModelError, match=r"tensors are called `two\[0\]`.*rename"):
         load_model(model)
-    model.graph.output[0].type.sequence_type.elem_type.map_type.key_type = TensorProto.INT64
+    row = helper.make_map_type_proto(TensorProto.INT64, model.graph.output[1].type)
+    model.graph.output[0].type.CopyFrom(helper.make_sequence_type_proto(row))
     with pytest.raises(UnsupportedModelError, match="is a sequence_type of map_type"):
         load_model(model)

@@ -103,7 +103,7 @@ def needed_nodes(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], set[str]
             kept.append(node)
             for each in (node, *inner_nodes(node)):
                 needed.update(each.input)
-                needed.update(value.name for a in each.attribute for value in a.g.output)
+                needed.update(value.name for g in inner_graphs(each) for value in g.output)
     return kept[::-1], needed
 
 

@@ -6,13 +6,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..errors import ExecutionError, InputError
 from .initializers import with_weights_as_inputs
 from .source import Source, check_unchanged
 
 if TYPE_CHECKING:
     from .profile_file import ProfileFile
-    from .session import Session
 
 ADAPTERS = "active_adapters"
 """The attribute of run options that holds the active adapters, in a list."""
@@ -27,14 +26,15 @@ class ReplacedWeights:
     """
 
     _source: Source | None
+    _is_closed: bool
     _compiling: threading.Lock
     _profile: ProfileFile | None
-    _again: Callable[[Any], Session]
+    _again: Callable[[Any], Any]
     """Makes a session of a changed model, with the arguments of this session."""
-    _with_weights: dict[frozenset[str], Session]
+    _with_weights: dict[frozenset[str], Any]
     """The sessions in which weights are inputs, by the names of these weights."""
 
-    def _with_weights_of(self, feed: Mapping[str, Any]) -> Session | None:
+    def _with_weights_of(self, feed: Mapping[str, Any]) -> Any:
         """Return the session in which the weights that `feed` has are inputs.
 
         The result is None if `feed` has no weights.
@@ -51,16 +51,14 @@ class ReplacedWeights:
         if not names:
             return None
         with self._compiling:
-            self._check_is_open()
+            if self._is_closed:
+                raise ExecutionError("the session was closed: make a new one")
             if names not in self._with_weights:
                 check_unchanged(source)
                 changed = with_weights_as_inputs(source.model, names)
                 self._with_weights[names] = self._again(changed)
                 self._with_weights[names]._profile = self._profile
             return self._with_weights[names]
-
-    def _check_is_open(self) -> None:
-        raise NotImplementedError
 
     def _close_with_weights(self) -> None:
         for session in list(self._with_weights.values()):

@@ -272,7 +272,7 @@ class Session(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]
     ) -> list[np.ndarray]:
         if other := self._with_weights_of(input_feed):
-            return other._answer(output_names, input_feed)
+            return list(other._answer(output_names, input_feed))
         wanted = positions_of(output_names, self.outputs)
         feed = checked_feed(input_feed, self.inputs)
         error = why_not_padded(self._source, feed, self._ranges) if self._pool else None
@@ -333,7 +333,7 @@ class Session(
         """Run once and return the times at which each operator ran; see `GraphModule.profile`."""
         self._check_is_open()
         if other := self._with_weights_of(input_feed):
-            return other.profile(input_feed)
+            return list(other.profile(input_feed))
         feed = checked_feed(input_feed, self.inputs)
         return self._pool_for(feed).profile(feed)
 

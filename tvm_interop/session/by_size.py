@@ -82,7 +82,7 @@ class BySize:
                     wanted = str(least) if least == most else f"{least} to {most}"
                     advice = "make a session for a larger range, or divide the inputs"
                     if size == 0:
-                        advice = "an empty input has no run, so leave the run out"
+                        advice = "begin the range at 0, or leave the run out"
                     raise InputError(
                         f"input `{name}` has {dimension} {size}, and the session was made for "
                         f"{dimension} {wanted}: {advice}"

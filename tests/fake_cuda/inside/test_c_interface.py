@@ -34,6 +34,18 @@ def saved(net: onnx.ModelProto, path: Path, providers: Sequence[str]) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def of_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a model that libraries compute."""
+    return saved(convolutions(), tmp_path_factory.mktemp("libraries") / "model.tar", LIBRARIES)
+
+
+@pytest.fixture(scope="module")
+def of_tvm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a model that TVM's kernels compute."""
+    return saved(nets.branches(), tmp_path_factory.mktemp("tvm") / "model.tar", ["tvm"])
+
+
 def by_tvm_ffi(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The results of the executor that uses TVM's runtime."""
     instance = open_instance(tvm_interop.load(path))
@@ -44,9 +56,10 @@ def by_tvm_ffi(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_libraries_give_the_same_bits(precision: str, tmp_path: Path) -> None:
-    net = convolutions() if precision == "float32" else nets.in_float16(convolutions())
-    path = saved(net, tmp_path / "model.tar", LIBRARIES)
+def test_libraries_give_the_same_bits(precision: str, of_libraries: Path, tmp_path: Path) -> None:
+    path = of_libraries
+    if precision == "float16":
+        path = saved(nets.in_float16(convolutions()), tmp_path / "model.tar", LIBRARIES)
     model = NativeModel(path)
     assert library().tvi_model_device(model.model, 0) == b"cuda:0"
     rng = np.random.default_rng(2)
@@ -119,10 +132,11 @@ def test_tvms_kernels_get_the_same_arguments(tmp_path: Path) -> None:
     assert launches(logs[1]) == expected
 
 
-def test_a_missing_kernel_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = saved(convolutions(), tmp_path / "model.tar", LIBRARIES)
-    artifact = tvm_interop.load(path)
-    assert artifact.fallback is not None
+def test_a_missing_kernel_library_is_named(
+    of_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = of_libraries
+    assert tvm_interop.load(path).fallback is not None
     program = (
         "import sys\n"
         "from tests.native_runtime import NativeModel, library\n"
@@ -144,9 +158,8 @@ def said(program: str, path: Path, needs: int) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_gpu_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    path = saved(nets.branches(), tmp_path / "model.tar", ["tvm"])
-    artifact = tvm_interop.load(path)
+def test_a_gpu_that_does_not_exist_is_named(of_tvm: Path, tmp_path: Path) -> None:
+    artifact, path = tvm_interop.load(of_tvm), tmp_path / "model.tar"
     artifact.plan = read_plan(artifact.plan.to_json().replace("cuda:0", "cuda:6"))
     artifact.save(path)
     with pytest.raises(RuntimeLibraryError, match="there is no device `cuda:6`") as caught:
@@ -154,12 +167,11 @@ def test_a_gpu_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert caught.value.status == UNSUPPORTED
 
 
-def test_a_missing_graph_is_told(tmp_path: Path) -> None:
-    path = saved(nets.branches(), tmp_path / "model.tar", ["tvm"])
-    model = NativeModel(path)
+def test_a_missing_graph_is_told(of_tvm: Path) -> None:
+    model = NativeModel(of_tvm)
     assert library().tvi_instance_warning(model.instance) is None
     fake_gpu.fail_next("cudaStreamBeginCapture", 900)
-    model = NativeModel(path)
+    model = NativeModel(of_tvm)
     said = library().tvi_instance_warning(model.instance).decode()
     assert "no CUDA graph, operators are launched one by one: " in said
     assert "cudaStreamBeginCapture" in said

@@ -210,6 +210,7 @@ def test_the_stream_with_the_longest_chain_is_preferred() -> None:
         target="cuda",
         scheduler="nimble",
         keep_slower=True,
+        providers=["tvm"],
         latency_db=":memory:",
         stream_priorities=True,
     )
@@ -246,7 +247,9 @@ def test_multi_gpu_measures_few_stages_with_the_gpus_clock(gpus: int) -> None:
 def test_clocks_are_not_mixed(artifact: Artifact) -> None:
     on_gpu = GraphModule(artifact)
     on_cpu = GraphModule(
-        tvm_interop.compile(inception_like(), scheduler="sequential", providers=["tvm"])
+        tvm_interop.compile(
+            inception_like(), scheduler="sequential", providers=["tvm"], time_budget=0
+        )
     )
     with pytest.raises(InputError, match="cannot be timed against each other"):
         measure_interleaved({"gpu": on_gpu, "cpu": on_cpu}, 1)

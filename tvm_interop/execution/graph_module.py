@@ -428,10 +428,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         known = self._current_outputs()
         if not 0 <= position < len(known):
             which = f"`{key}`" if isinstance(key, str) else key
-            raise InputError(
-                f"the model has no output {which}; its outputs are: "
-                f"{', '.join(map(described, known))}"
-            )
+            outputs = ", ".join(map(described, known))
+            raise InputError(f"the model has no output {which}; its outputs are: {outputs}")
         return position
 
     # Time.

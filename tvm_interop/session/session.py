@@ -143,8 +143,7 @@ class Session(
         streams, threads = threads, threads or threads_of(sess_options)
         self._session_options = sess_options
         self._profile = ProfileFile.wanted_by(sess_options)
-        self._instances = instances
-        self._is_closed = False
+        self._instances, self._is_closed = instances, False
         self._renew()
         renew_in_children(self, Session._renew)
         self._by_shape = ReadyShapes(_MOST_SHAPES, _MOST_BYTES)

@@ -160,15 +160,21 @@ def only_runtime(what: str) -> DeviceError:
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Ask, for an error message, whether the user meant the name in `known` closest to `name`.
 
-    The result is empty if no name is close. A name of more than 200 characters is not compared,
-    because the time for a comparison grows with the square of the length.
+    The result is empty if no name is close. A name that differs only in case is the closest. A name
+    of more than 200 characters is not compared, because the time for a comparison grows with the
+    square of the length.
 
     Examples
     --------
     >>> did_you_mean("grady", ["greedy", "ios"])
     ' (did you mean `greedy`?)'
+    >>> did_you_mean("X", ["x"])
+    ' (did you mean `x`?)'
     """
-    close = difflib.get_close_matches(name, known, n=1) if len(name) <= 200 else []
+    if len(name) > 200:
+        return ""
+    close = [each for each in known if each.casefold() == name.casefold()]
+    close = close or difflib.get_close_matches(name, known, n=1)
     return f" (did you mean `{close[0]}`?)" if close else ""
 
 

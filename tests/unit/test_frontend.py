@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,16 @@ def test_numbers_drawn_at_random_are_refused_and_named() -> None:
     model = net.model(net.op("Relu", [drawn], "y"), check=False)
     with pytest.raises(UnsupportedModelError, match=r"at random: `RandomNormalLike` .*an input"):
         load_model(model)
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "weights.pt2"])
+def test_a_file_of_torch_save_is_named_as_such(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w") as file:
+        file.writestr("weights/data.pkl", b"")
+    with pytest.raises(
+        UnsupportedModelError, match=r"was written by torch\.save .*export it to ONNX"
+    ):
+        load_model(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ def test_a_port_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     with Server({"net": tmp_path / "net.tar"}, http_port=0, grpc_port=0) as server:
         for options in ({"grpc_port": None}, {"http_port": None}):
             ports = {"http_port": server.http_port, "grpc_port": server.grpc_port, **options}
-            with pytest.raises(OSError, match=r"in use|cannot listen"):
+            named = r"cannot listen on .*: .*; choose another `(http|grpc)_port`"
+            with pytest.raises(OSError, match=named):
                 Server({"net": perceptron()}, **ports).start()
 
 

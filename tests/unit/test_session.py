@@ -98,8 +98,11 @@ def test_wrong_requests_are_named(path: Path) -> None:
         session.run(["score"], feed())
     with pytest.raises(InputError, match="input `vector` is missing"):
         session.run(None, {"image": feed()["image"]})
-    with pytest.raises(InputError, match=r"no input `vectr` \(did you mean `vector`\?\)"):
+    with pytest.raises(InputError, match=r"no input `vectr` \(did you mean `vector`\?\)") as told:
         session.run(None, {**feed(), "vectr": feed()["vector"]})
+    assert "initializer" not in str(told.value)
+    with pytest.raises(InputError, match="to give one as an input, remove its initializer"):
+        session.run(None, {**feed(), "w": feed()["vector"]})
     with pytest.raises(InputError, match=r"`vector` must be float32 .*float64"):
         session.run(None, {**feed(), "vector": feed()["vector"].astype("float64")})
     ragged = r"input `vector` \(float32 of shape \[1, 6\]\) cannot be made from the given value"

@@ -63,3 +63,10 @@ def test_nothing_to_schedule() -> None:
     assert line(alone, "auto", SLOW) == (
         "nothing to schedule: no two operators are independent of each other"
     )
+
+
+def test_sequential_execution_that_a_scheduler_chose_is_told() -> None:
+    alone = tvm_interop.compile(chain(), scheduler="greedy", latency_db=":memory:")
+    assert speed_check_line(alone) == (
+        "no speed check: the schedule found by `greedy` is sequential execution"
+    )

@@ -17,7 +17,8 @@ def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None
 
     The line also says whether the artifact runs the schedule or runs sequentially.
 
-    The result is None if the artifact has no speed check.
+    The result is None if the artifact has no speed check, unless it needs none because the
+    scheduler chose sequential execution.
 
     Parameters
     ----------
@@ -25,7 +26,11 @@ def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None
     """
     checked = artifact.manifest.speed_check
     if checked is None:
-        return None
+        by = artifact.manifest.scheduler
+        is_its_own = artifact.schedule.scheduler == by != "sequential"
+        if not is_its_own or artifact.manifest.not_tried or not _is_in_turn(artifact):
+            return None
+        return f"no speed check: the schedule found by `{by}` is sequential execution"
     ships_schedule = checked.shipped == "scheduled"
     if not ships_schedule and artifact.plan.graph().width < 2:
         return "nothing to schedule: no two operators are independent of each other"
@@ -49,3 +54,12 @@ def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None
         f"sequential against itself {checked.noise_ratio:.3f}){rounds}{fresh}. {surely}; to ship, "
         f"it must be below {_NEEDED:.3f}: {verdict}"
     )
+
+
+def _is_in_turn(artifact: Artifact) -> bool:
+    """Whether the artifact runs one operator after the other. Its parts may run side by side."""
+    wholes = [op.whole for op in artifact.plan.operators]
+    stages = artifact.schedule.stages
+    if not stages:
+        return len(artifact.plan.streams) == 1
+    return all(len({wholes[op] for group in each.groups for op in group}) == 1 for each in stages)

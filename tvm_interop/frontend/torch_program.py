@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import onnx
 
 from ..errors import InputError, UnsupportedModelError, first_line
+from ..models.source import refuse_of_torch_save
 from .program_sizes import input_names, size_conditions
 from .size_conditions import SizeConditions, attach
 
@@ -184,6 +185,7 @@ def _file_of(path: str | os.PathLike[str]) -> ProgramFile:
 
 
 def _loaded(path: str) -> Any:
+    refuse_of_torch_save(Path(path))
     torch = _torch(f"`{path}` is a program that torch.export saved")
     from . import torch_containers, torch_experts, torch_quantised
 

@@ -88,16 +88,27 @@ def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole)
                 f"from. `tvm-interop run {path}` runs the artifact, and `tvm-interop show {path}` "
                 "draws its schedule"
             ) from err
-        if _is_of_torch(path):
-            raise UnsupportedModelError(
-                f"`{path}` was written by torch.save or torch.jit.save, and is not a program that "
-                "can be compiled: load the module in PyTorch, then `torch.export.save("
-                "torch.export.export(module.eval(), (example_input,)), 'model.pt2')`, and give "
-                "`model.pt2`; or export it to ONNX"
-            ) from err
+        refuse_of_torch_save(path)
         with open(path, "rb") as file:
             check_not_of_ort(file.read(8), f"`{path}` is")
         raise UnsupportedModelError(f"`{path}` is not an ONNX file: {err}") from err
+
+
+def refuse_of_torch_save(path: Path) -> None:
+    """Refuse a file that `torch.save` or `torch.jit.save` wrote.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The file is one of these; the message says how to save the model instead.
+    """
+    if _is_of_torch(path):
+        raise UnsupportedModelError(
+            f"`{path}` was written by torch.save or torch.jit.save, and is not a program that "
+            "can be compiled: load the module in PyTorch, then `torch.export.save("
+            "torch.export.export(module.eval(), (example_input,)), 'model.pt2')`, and give "
+            "`model.pt2`; or export it to ONNX"
+        )
 
 
 def check_not_of_ort(head: bytes, what: str) -> None:
@@ -130,7 +141,9 @@ def _is_of_torch(path: Path) -> bool:
     """Whether PyTorch seems to have written the file: a pickle, or a zip file with a pickle."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as file:
-            return any(name.endswith("/data.pkl") for name in file.namelist())
+            # `torch.export.save` writes the first of these names, `torch.save` the second.
+            names = {name.partition("/")[2] for name in file.namelist()}
+            return "archive_format" not in names and "data.pkl" in names
     with open(path, "rb") as opened:
         return opened.read(2) == b"\x80\x02"  # torch.save wrote a pickle before PyTorch 1.6.
 

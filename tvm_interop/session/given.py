@@ -105,10 +105,15 @@ def checked_feed(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> dict[
     known = {info.name: info for info in inputs}
     for name in feed:
         if name not in known:
+            meant = did_you_mean(str(name), list(known))
+            # A name unlike those of all inputs may be the name of a weight.
+            weights = (
+                ". The weights of a compiled model are fixed: to give one as an input, remove its "
+                "initializer from the model"
+            )
             raise InputError(
-                f"the model has no input `{name}`{did_you_mean(str(name), list(known))}; it has "
-                f"{_listed(inputs)}. The weights of a compiled model are fixed: to give one as an "
-                "input, remove its initializer from the model"
+                f"the model has no input `{name}`{meant}; it has {_listed(inputs)}"
+                f"{'' if meant else weights}"
             )
     missing = [name for name in known if name not in feed]
     if missing:

@@ -167,7 +167,10 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(2048)
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise OSError(
+            f"HTTP cannot listen on {host}:{port}: {error.strerror or error}; choose another "
+            "`http_port` (--http-port), or 0 for any free one"
+        ) from None
     return listener

@@ -33,6 +33,42 @@ def functions() -> dict[Any, Callable[..., Any]]:
     }
 
 
+def makers() -> dict[Any, Callable[..., Any]]:
+    """Return decompositions that change operators only where they make complex numbers."""
+    return {
+        _ATEN.full.default: _full,
+        _ATEN.full_like.default: _full_like,
+        _ATEN.new_full.default: _new_full,
+        _ATEN.new_ones.default: lambda x, size, **named: _new_full(x, size, 1.0, **named),
+        _ATEN.new_zeros.default: lambda x, size, **named: _new_full(x, size, 0.0, **named),
+        _ATEN.ones.default: lambda size, dtype=None, **_: _full(size, 1.0, dtype),
+        _ATEN.ones_like.default: lambda x, **named: _full_like(x, 1.0, **named),
+        _ATEN.scalar_tensor.default: lambda value, dtype=None, **_: _full([], value, dtype),
+        _ATEN.zeros.default: lambda size, dtype=None, **_: _full(size, 0.0, dtype),
+        _ATEN.zeros_like.default: lambda x, **named: _full_like(x, 0.0, **named),
+    }
+
+
+def _full(size: Any, value: Any, dtype: Any = None, **_: Any) -> Any:
+    dtype = dtype or (torch.complex64 if isinstance(value, complex) else torch.float32)
+    if not dtype.is_complex:
+        return NotImplemented
+    part = torch.float64 if dtype == torch.complex128 else torch.float32
+    values = complex(value).real, complex(value).imag
+    return torch.complex(*(torch.full(size, each, dtype=part) for each in values))
+
+
+def _new_full(x: Any, size: Any, value: Any, dtype: Any = None, **_: Any) -> Any:
+    dtype = dtype or x.dtype
+    if x.is_complex() and not dtype.is_complex:
+        return torch.full(size, value, dtype=dtype)
+    return _full(size, value, dtype)
+
+
+def _full_like(x: Any, value: Any, **named: Any) -> Any:
+    return _new_full(x, x.shape, value, **named)
+
+
 def _of_complex(function: Callable[..., Any]) -> Callable[..., Any]:
     def compute(x: Any, *given: Any, **named: Any) -> Any:
         return function(x, *given, **named) if x.is_complex() else NotImplemented

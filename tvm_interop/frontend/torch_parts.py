@@ -38,6 +38,7 @@ def spelled_out(program: Any) -> Any:
         **powers,
         **_of_complex_numbers(),
         **torch_complex.functions(),
+        **torch_complex.makers(),
         **torch_algebra.without_checks(),
         **torch_quantised.decompositions(),
         **(_SPLITS if any(kind in _SPLITS for kind in found) else {}),
@@ -119,41 +120,6 @@ def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
     The decompositions compute with real and imaginary parts.
     """
 
-    def filled(value: float) -> Callable[..., Any]:
-        def fill(x: Any, dtype: Any = None, **_: Any) -> Any:
-            if not (x.is_complex() if dtype is None else dtype.is_complex):
-                return NotImplemented
-            part = x.real.dtype if x.is_complex() else torch.float32
-            return torch.complex(*(torch.full(x.shape, v, dtype=part) for v in (value, 0.0)))
-
-        return fill
-
-    def full(size: Any, value: Any, dtype: Any = None, **_: Any) -> Any:
-        dtype = dtype or (torch.complex64 if isinstance(value, complex) else torch.float32)
-        if not dtype.is_complex:
-            return NotImplemented
-        part = torch.float64 if dtype == torch.complex128 else torch.float32
-        values = complex(value).real, complex(value).imag
-        return torch.complex(*(torch.full(size, each, dtype=part) for each in values))
-
-    def zeros(size: Any, dtype: Any = None, **_: Any) -> Any:
-        return full(size, 0.0, dtype)
-
-    def ones(size: Any, dtype: Any = None, **_: Any) -> Any:
-        return full(size, 1.0, dtype)
-
-    def new_full(x: Any, size: Any, value: Any, dtype: Any = None, **_: Any) -> Any:
-        dtype = dtype or x.dtype
-        if x.is_complex() and not dtype.is_complex:
-            return torch.full(size, value, dtype=dtype)
-        return full(size, value, dtype)
-
-    def full_like(x: Any, value: Any, **named: Any) -> Any:
-        return new_full(x, x.shape, value, **named)
-
-    def new(value: float) -> Callable[..., Any]:
-        return lambda x, size, **named: new_full(x, size, value, **named)
-
     def product(of: Callable[..., Any]) -> Callable[..., Any]:
         def multiply(x: Any, y: Any) -> Any:
             if not x.is_complex():
@@ -194,18 +160,8 @@ def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
         _ATEN.bmm.default: product(_ATEN.bmm.default),
         _ATEN.constant_pad_nd.default: padded,
         _ATEN.copy.default: copied,
-        _ATEN.full.default: full,
-        _ATEN.full_like.default: full_like,
-        _ATEN.new_full.default: new_full,
-        _ATEN.new_ones.default: new(1.0),
-        _ATEN.new_zeros.default: new(0.0),
         **{each: of_parts(each) for each in _BY_PARTS},
         _ATEN.mm.default: product(_ATEN.mm.default),
-        _ATEN.ones.default: ones,
-        _ATEN.ones_like.default: filled(1.0),
-        _ATEN.scalar_tensor.default: lambda value, dtype=None, **_: full([], value, dtype),
-        _ATEN.zeros.default: zeros,
-        _ATEN.zeros_like.default: filled(0.0),
     }
 
 

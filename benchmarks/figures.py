@@ -256,10 +256,11 @@ def _large_blocks() -> list[str]:
         "- `lower bound`: IOS's lower bound for schedules of stages; a schedule of streams may "
         "take less time.\n\n"
         "If a network's name ends in `kernels`, its operators are the kernels that "
-        "TVM makes. The other networks have the operators of the IOS paper. Seconds are of one "
-        f"core. IOS with its default options took {sorted(seconds)[len(seconds) // 2]:.1f} s in "
-        f"the median and {max(seconds):.1f} s at most. The worst makespan of IOS with beams is "
-        f"{worst:.3f} of greedy's ({contestant} on {family}, {device}).",
+        "TVM makes. The other networks have the operators of the IOS paper. All times of searches "
+        "are processor time of one core. IOS with its default options took "
+        f"{sorted(seconds)[len(seconds) // 2]:.1f} s in the median and {max(seconds):.1f} s at "
+        "most. The largest makespan of IOS with beams, relative to greedy's, is "
+        f"{worst:.3f}: of `{contestant}` on `{family}`, on the device `{device}`.",
         table(["", "device", "graphs", *columns], rows),
     ]
 

@@ -158,11 +158,11 @@ def serving_cell(
 
 
 def search_cell(place: Place, method: str, calls: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Search under the conditions of a training of our agents.
+    """Search for a decision with the simulator on which our agents are trained.
 
-    Search and training make equally many calls of the simulator. Each call of the search begins
-    with empty queues, and its value is the rate of requests in whole mixes. `greedy` makes the
-    stages.
+    The search calls the simulator `calls` times. In contrast to a training, each call begins with
+    empty queues. The value of a decision is the number of requests served per second, counting only
+    requests that make up whole mixes. `greedy` makes the stages.
     """
     made = TopTraining(place.programs(), place.load(), replace(OURS, episode=1), folder)
     process = made.process("greedy")
@@ -252,7 +252,9 @@ MIXED = Place(mix="CNN, transformer, recommender")
 """A mix on which no agents are trained: the recommender is one block, and `gpg-scored` cannot build
 all of its endings (possible last stages) in a step."""
 CALLS = 1000
-"""How many times each search calls the simulator: the number of steps of our longest training."""
+"""How many times each search calls the simulator. The longest of our trainings that have been run
+has the same number of steps.
+"""
 
 
 def trainings() -> Iterator[tuple[Place, str, int, float]]:

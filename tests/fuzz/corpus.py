@@ -101,7 +101,7 @@ def schedules() -> list[str]:
 
 @functools.cache
 def models() -> list[onnx.ModelProto]:
-    """Small networks, one of each kind in the tests."""
+    """Small networks of several kinds."""
     return [
         nets.branches(), nets.attention(), nets.norms(), nets.split(), nets.two_inputs(),
         nets.chain(2), nets.branches(batch="n"),

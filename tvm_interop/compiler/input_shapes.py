@@ -122,12 +122,13 @@ def _imports(model: Any, shapes: Shapes) -> bool:
 
 
 def mark_batches(artifact: Artifact, batch_sizes: Sequence[int]) -> None:
-    """Record in the manifest that the artifact's shapes are batch sizes.
+    """Record in the manifest the batch sizes for which the artifact was compiled.
 
     Raises
     ------
     InputError
-        The first axis of an input or output is not the batch.
+        The first axis of an input or output is not the batch, or the size of an output depends on
+        computed values.
     """
     if artifact.manifest.counted:
         raise InputError(f"the model cannot be compiled for batches: {_counted_in_words(artifact)}")

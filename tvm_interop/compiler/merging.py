@@ -26,7 +26,7 @@ from .realized_merges import realize_merges
 
 
 class Compiled(Protocol):
-    """The methods of a compilation that merging needs."""
+    """The attributes of a compilation that merging needs."""
 
     @property
     def program(self) -> Program: ...

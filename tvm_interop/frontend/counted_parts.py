@@ -148,7 +148,7 @@ class CountedParts(MarkedElements):
             return node
 
     def _counted_result(self, bb: relax.BlockBuilder, node: ImportedNode) -> Any:
-        """Compute a node after its inputs with masks have been replaced by counted tensors.
+        """Replace each input that has a mask by a counted tensor, and then compute the node.
 
         Return None if the node cannot be computed in this way.
         """

@@ -407,10 +407,12 @@ class _Numbers:
         return raw | grown
 
     def _left_out(self, steps: Sequence[tuple[onnx.NodeProto, ReferenceEvaluator]]) -> Set[str]:
-        """The large values that are computed only for some of the sizes; none if all can be.
+        """The names of the large values that are computed only for some of the sizes.
 
-        A large value from which a smaller one is computed is not among them. The values from which
-        the large values are computed must grow evenly themselves.
+        There are none if computing all values for all sizes is little enough work. A large value
+        from which a small one is computed is always computed, so it is not among the names. The
+        method also adds the values from which the named values are computed to the values that must
+        grow evenly.
         """
         large = {name for node, _ in steps for name in node.output if name}
         large = {name for name in large if self._most[name].size > _SMALL}

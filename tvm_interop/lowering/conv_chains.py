@@ -92,7 +92,10 @@ class ConvChain(Chain):
         return None
 
     def wider(self, group: Sequence[Chain], data: relax.Expr) -> relax.Call:
-        """The convolution of `data` by all kernels, each padded with zeros."""
+        """One convolution of `data` that has the kernels of all chains in `group`.
+
+        Zeros pad each kernel to the same size.
+        """
         chains = cast(Sequence[ConvChain], group)
         kernel, padding = _merged_window(chains)
         weight = np.concatenate([_padded(chain, kernel, padding) for chain in chains])

@@ -11,7 +11,8 @@
 - Products and quotients with a constant 0 are computed, so that `x * 0` is NaN if x is infinity or
   NaN. TVM would write the constant into the kernel and simplify `x * 0` to 0.
 
-The module `extremes` makes the kernels of operators that compare numbers.
+The module `extremes` makes the kernels of maxima, minima, clips, and other operators that compare
+numbers, such as ReLU and `sign`.
 """
 
 from __future__ import annotations

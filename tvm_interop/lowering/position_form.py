@@ -53,9 +53,8 @@ class Known(NamedTuple):
     names: the names of all buffers. They are the same for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the value of each constant that consists of a single integer.
-    places: the largest `m` in each constant of the following kind. Exported models read a mask by
-        constant indices into a flattened tensor. Each such index is a position plus `m` times the
-        length.
+    places: for each constant with indices into a flattened tensor, the largest `m` in it. Each
+        index is a position plus `m` times the length. Exported models read masks by such indices.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 

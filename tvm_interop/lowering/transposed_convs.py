@@ -33,8 +33,9 @@ _CONVS = {
 class TransposedConvs:
     """Replace each transposed convolution that has constant weights and one group.
 
-    Three kinds of transposed convolutions are not replaced: those with dilation, those whose layout
-    is not the default one, and those whose output has margins to which no input contributes. The
+    A transposed convolution is not replaced if it has dilation, open shapes, or another layout or
+    output type than the default. It is not replaced either if its output has margins to which no
+    input contributes, or if its padding is so large that some inputs contribute to no output. The
     new convolution and the final result both keep the name of the replaced operator.
     """
 

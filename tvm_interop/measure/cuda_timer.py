@@ -216,8 +216,8 @@ class _Arena:
     def __call__(self, array: np.ndarray) -> Any:
         """Return a new tensor on the GPU with the numbers of `array`.
 
-        The host does not wait for the GPU. The GPU copies the numbers before it runs any later
-            work.
+        This method may return before the GPU has copied all numbers. The GPU copies them before it
+        runs any later work. After the return, the caller may change `array`.
         """
         tensor = _cuda.tensor_within(self._block, self._end, array.shape, str(array.dtype))
         self._end += aligned_nbytes(array.nbytes)

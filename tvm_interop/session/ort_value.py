@@ -130,7 +130,7 @@ def _check_device(device_type: str) -> None:
 def as_ortvalue(value: Any) -> Any:
     """Return an array as an OrtValue over the same memory: onnxruntime's, if it is installed.
 
-    Tensors on other devices are returned as they are.
+    Any other value, such as a tensor on a GPU, is returned as it is.
     """
     if not isinstance(value, np.ndarray):
         return value

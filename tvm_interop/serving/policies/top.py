@@ -146,9 +146,10 @@ class TopPlus(Search):
     """Runs TOP's combined blocks without barriers, by default two at a time. A search finds them.
 
     Without barriers, an operator waits only for its inputs, and not for the whole previous stage.
-    While one combined block runs, a second one starts beside it: the combined block with the
-    largest share of blocks that have input. The policy also simulates `sequential`, which runs one
-    instance at a time, and serves by `sequential` if its simulated throughput is higher.
+    While one combined block runs, a second one starts beside it. The policy chooses the combined
+    block in which the largest share of the blocks has input. The policy also simulates
+    `sequential`, which runs one instance at a time, and serves by `sequential` if its simulated
+    throughput is higher.
 
     Parameters
     ----------

@@ -121,7 +121,8 @@ TEST_CASE(ObjectsThatWereMovedFromAreEmpty) {
 TEST_CASE(BuffersHaveTypes) {
   Instance instance(TheModel());
   CHECK_EQ(instance.Input<float>(0).size(), static_cast<size_t>(kCount));
-  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Input<int32_t>(0); }), "of a type that `x` does not have");
+  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Input<int32_t>(0); }),
+      "of a type that `x` does not have");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Input<float>(1); }),
       "there is no input 1");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Output<float>(9); }),

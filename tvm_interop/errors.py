@@ -90,6 +90,21 @@ class ExecutionError(TVMInteropError):
     """An operator failed while a model ran, or a model cannot run on this machine."""
 
 
+class Terminated(BaseException):
+    """The process of a command line received SIGTERM or SIGHUP.
+
+    Like KeyboardInterrupt, this is no `Exception`, so that only the command line catches it.
+
+    Attributes
+    ----------
+    number: the number of the signal.
+    """
+
+    def __init__(self, number: int | str) -> None:
+        super().__init__(number)
+        self.number = int(number)  # tvm-ffi passes the number on as text.
+
+
 class ServingError(TVMInteropError):
     """A server did not serve a request. Its subclasses say why."""
 

@@ -27,6 +27,10 @@ for _error in (
     errors.ExecutionError,
 ):
     tvm_ffi.register_error(_error.__name__, _error)
+# TVM's compiler calls Python functions. If a signal interrupts one of these, tvm-ffi would turn the
+# interrupt into an error of the function, and the compilation would go on without what it makes.
+for _end in (KeyboardInterrupt, errors.Terminated):
+    tvm_ffi.register_error(_end.__name__, _end)
 
 LIBRARY_PATH = library_path()
 """The path of the loaded library."""

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from .._version import __version__
-from ..errors import TVMInteropError
+from ..errors import Terminated, TVMInteropError
 from . import bench as bench_verb
 from . import check as check_verb
 from . import compare as compare_verb
@@ -115,7 +115,7 @@ def run_app(arguments: Sequence[str]) -> int:
         code = exit.code
     except typer.Abort:
         code = INTERRUPTED
-    except _Terminated as ended:
+    except Terminated as ended:
         with contextlib.suppress(OSError):  # The terminal may be closed.
             complain("terminated")
         return _SHELL + ended.number
@@ -129,24 +129,16 @@ def run_app(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-class _Terminated(BaseException):
-    """Raised in the main thread when the process receives SIGTERM or SIGHUP."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP raise `_Terminated`, unless this process handles them in another way.
+    """Make SIGTERM and SIGHUP raise `Terminated`, unless this process handles them in another way.
 
     A terminal that is closed sends SIGHUP, which `nohup` tells a process to ignore. Only the main
     thread may set signal handlers, so in other threads this function does nothing.
     """
 
     def end(number: int, _: object) -> None:
-        raise _Terminated(number)
+        raise Terminated(number)
 
     handled = []
     if threading.current_thread() is threading.main_thread():

@@ -142,7 +142,7 @@ def check_listing(root: Path) -> None:
         int(system_said), abs=2
     )
     total = sum(int(said) for _, said in listed if said != "<1")
-    assert f"the folder has {total} MB::" in page
+    assert f"the folder takes {total} MB::" in page
 
 
 def test_a_container_without_its_parts_is_refused(tmp_path: Path) -> None:

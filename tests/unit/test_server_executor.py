@@ -346,7 +346,7 @@ def test_joint_graphs_are_refused() -> None:
     ("inputs", "said"),
     [
         ({}, "was given no input `x`; it needs `x`"),
-        ({"X": rows(1)}, "has no input `X`; its inputs are `x`"),
+        ({"X": rows(1)}, r"has no input `X` \(did you mean `x`\?\); its inputs are `x`"),
         ({"x": rows(1).astype(np.float64)}, "got float64 of shape"),
         ({"x": rows(1)[0]}, r"needs input `x` .*got float32 of shape \(12,\)"),
         ({"x": rows(5)}, "takes batches of 1 to 4, got 5"),

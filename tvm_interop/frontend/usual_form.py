@@ -73,11 +73,7 @@ def with_nodes_in_order(model: onnx.ModelProto) -> onnx.ModelProto:
         waiting = left
     if all(map(operator.is_, ordered, model.graph.node)):
         return model
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
-    del changed.graph.node[:]
-    changed.graph.node.extend(ordered)
-    return changed
+    return _with_nodes(model, ordered)
 
 
 def without_unused_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -88,10 +84,14 @@ def without_unused_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
     kept, _ = needed_nodes(model.graph)
     if len(kept) == len(model.graph.node):
         return model
+    return _with_nodes(model, kept)
+
+
+def _with_nodes(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     del changed.graph.node[:]
-    changed.graph.node.extend(kept)
+    changed.graph.node.extend(nodes)
     return changed
 
 

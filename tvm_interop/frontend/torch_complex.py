@@ -15,9 +15,9 @@ def functions() -> dict[Any, Callable[..., Any]]:
     of_one: dict[Any, Callable[..., Any]] = {
         _ATEN.eq.Tensor: lambda x, y: _is_equal(x, y),
         _ATEN.exp.default: lambda x: _turned(x.real.exp(), x.imag),
-        _ATEN.gather.default: _gathered,
+        _ATEN.gather.default: _indexed(_ATEN.gather.default),
         _ATEN.index_put.default: _put,
-        _ATEN.index_select.default: _selected,
+        _ATEN.index_select.default: _indexed(_ATEN.index_select.default),
         _ATEN.linalg_vector_norm.default: _norm,
         _ATEN.linear.default: _linear,
         _ATEN.log.default: lambda x: torch.complex(x.abs().log(), _angle(x)),
@@ -47,6 +47,18 @@ def makers() -> dict[Any, Callable[..., Any]]:
         _ATEN.zeros.default: lambda size, dtype=None, **_: _full(size, 0.0, dtype),
         _ATEN.zeros_like.default: lambda x, **named: _full_like(x, 0.0, **named),
     }
+
+
+def product(of: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the product `of` of real numbers for complex numbers."""
+
+    def multiply(x: Any, y: Any) -> Any:
+        if not x.is_complex():
+            return NotImplemented
+        (a, b), (c, d) = (x.real, x.imag), (y.real, y.imag)
+        return torch.complex(of(a, c) - of(b, d), of(a, d) + of(b, c))
+
+    return multiply
 
 
 def _full(size: Any, value: Any, dtype: Any = None, **_: Any) -> Any:
@@ -95,9 +107,8 @@ def _norm(x: Any, *given: Any, **named: Any) -> Any:
 
 
 def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    (a, b), (c, d) = ((each.real, each.imag) for each in (x, weight))
-    product = torch.complex(a @ c.mT - b @ d.mT, a @ d.mT + b @ c.mT)
-    return product if bias is None else product + bias
+    result = product(lambda a, b: a @ b.mT)(x, weight)
+    return result if bias is None else result + bias
 
 
 def power(x: Any, exponent: Any) -> Any:
@@ -114,12 +125,11 @@ def _filled(x: Any, mask: Any, value: Any) -> Any:
     return torch.complex(x.real.masked_fill(mask, parts.real), x.imag.masked_fill(mask, parts.imag))
 
 
-def _selected(x: Any, dim: int, index: Any) -> Any:
-    return torch.complex(x.real.index_select(dim, index), x.imag.index_select(dim, index))
+def _indexed(of: Callable[..., Any]) -> Callable[..., Any]:
+    def compute(x: Any, dim: int, index: Any, **_: Any) -> Any:
+        return torch.complex(of(x.real, dim, index), of(x.imag, dim, index))
 
-
-def _gathered(x: Any, dim: int, index: Any, **_: Any) -> Any:
-    return torch.complex(x.real.gather(dim, index), x.imag.gather(dim, index))
+    return compute
 
 
 def _put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:

@@ -120,15 +120,6 @@ def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
     The decompositions compute with real and imaginary parts.
     """
 
-    def product(of: Callable[..., Any]) -> Callable[..., Any]:
-        def multiply(x: Any, y: Any) -> Any:
-            if not x.is_complex():
-                return NotImplemented
-            (a, b), (c, d) = (x.real, x.imag), (y.real, y.imag)
-            return torch.complex(of(a, c) - of(b, d), of(a, d) + of(b, c))
-
-        return multiply
-
     def copied(x: Any, source: Any, non_blocking: bool = False) -> Any:
         del non_blocking
         if not x.is_complex() or x.dtype != source.dtype:
@@ -157,11 +148,11 @@ def _of_complex_numbers() -> dict[Any, Callable[..., Any]]:
 
     return {
         _ATEN.angle.default: angle,
-        _ATEN.bmm.default: product(_ATEN.bmm.default),
+        _ATEN.bmm.default: torch_complex.product(_ATEN.bmm.default),
         _ATEN.constant_pad_nd.default: padded,
         _ATEN.copy.default: copied,
         **{each: of_parts(each) for each in _BY_PARTS},
-        _ATEN.mm.default: product(_ATEN.mm.default),
+        _ATEN.mm.default: torch_complex.product(_ATEN.mm.default),
     }
 
 
